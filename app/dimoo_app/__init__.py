@@ -1,0 +1,1 @@
+"""The web studio and the HTTP API."""

@@ -1,0 +1,170 @@
+"""The state of a generation: which ids stand where, and where we may write.
+
+Shapes: B rows, T answer length (right-padded), M rows of logits asked for in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dimoo.stream import RandomStream
+from dimoo.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample before batching.
+
+    Attributes:
+        answer: (T,) ids from the opening to the closing answer token; `vocab.mask` where we may write.
+        conditions: branch name -> ids that stand before the answer in that branch.
+        columns: the vocabulary slice the masks are filled from.
+        grid: (h, w) of an image answer, None for text.
+    """
+
+    answer: Tensor
+    conditions: Mapping[str, Tensor]
+    columns: slice
+    grid: tuple[int, int] | None = None
+
+
+@dataclass
+class Update:
+    """What a scheduler decided: `ids` are written at `rows` where `write` holds. All (B, M).
+
+    An id may be the mask id: that puts the position back to mask. `confidence` is the probability of each id.
+    """
+
+    rows: Tensor
+    ids: Tensor
+    write: Tensor
+    confidence: Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """The open part of the canvas: (B, T) bool, the masks in it per row, and how many steps it gets."""
+
+    open: Tensor
+    counts: list[int]
+    steps: int
+
+
+class Canvas:
+    """A batch of rows. Positions that were not masked at the start are fixed and never change."""
+
+    def __init__(self, rows: Sequence[Row], vocab: Vocab, seeds: Sequence[tuple[int, int]], device="cpu"):
+        if not rows:
+            raise ValueError("a canvas needs at least one row")
+        columns = {(row.columns.start, row.columns.stop) for row in rows}
+        if len(columns) > 1:
+            raise ValueError(f"rows of one canvas share a vocabulary slice, got {sorted(columns)}")
+        if len(seeds) != len(rows):
+            raise ValueError(f"{len(rows)} rows need {len(rows)} seeds, got {len(seeds)}")
+        self.vocab, self.columns = vocab, rows[0].columns
+        self.conditions = [row.conditions for row in rows]
+        self.grids = [row.grid for row in rows]
+        self.lengths = [len(row.answer) for row in rows]
+        padded = torch.nn.utils.rnn.pad_sequence([row.answer for row in rows], True, vocab.pad)
+        self.start = padded == vocab.mask                                       # (B, T), on the host
+        self.ids = padded.to(device)                                            # (B, T)
+        self.editable = self.start.to(device)                                   # (B, T)
+        self.done = torch.zeros(len(rows), dtype=torch.bool, device=device)     # (B,)
+        self.stream = RandomStream(list(seeds), device)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def device(self) -> torch.device:
+        return self.ids.device
+
+    @property
+    def masked(self) -> Tensor:
+        """(B, T) bool: positions still to be filled."""
+        return (self.ids == self.vocab.mask) & self.editable
+
+    def window(self, open: Tensor, steps: int) -> Window:
+        """A window over `open` (B, T) bool on the host, counting the masks it started with."""
+        return Window(open.to(self.device), (open & self.start).sum(1).tolist(), steps)
+
+    def open_rows(self, window: Window, limit: int) -> tuple[Tensor, Tensor]:
+        """The masked positions of a window, in order: rows (B, limit) and valid (B, limit) bool.
+
+        Rows with fewer than `limit` masks are filled up with other positions of theirs, not valid; all entries
+        of a row differ, so scattering is safe.
+        """
+        closed = ~(self.masked & window.open)
+        rows = closed.to(torch.uint8).argsort(dim=1, stable=True)[:, :limit]
+        return rows, ~closed.gather(1, rows)
+
+    def apply(self, update: Update) -> None:
+        """Write an update; fixed positions and finished rows stay as they are."""
+        allowed = self.editable.gather(1, update.rows) & ~self.done[:, None]
+        update.write = update.write & allowed
+        current = self.ids.gather(1, update.rows)
+        self.ids.scatter_(1, update.rows, torch.where(update.write, update.ids, current))
+
+    def row(self, index: int) -> Tensor:
+        """The answer ids of one row without padding, on the host."""
+        return self.ids[index, : self.lengths[index]].cpu()
+
+
+class Sequences:
+    """The token sequences of the branches of a guider: each row's condition followed by its answer.
+
+    Rows are branch-major: the first B are branch 0 of every sample, and so on; so the first branches alone are a
+    view. `key_mask` is None when no sequence is padded.
+    """
+
+    def __init__(self, canvas: Canvas, branches: Sequence[str]):
+        self.branches, self.count, self.mask_id = tuple(branches), len(canvas), canvas.vocab.mask
+        prefixes = [self._prefix(conditions, name) for name in branches for conditions in canvas.conditions]
+        answers = canvas.lengths * len(branches)
+        width = max(len(p) for p in prefixes) + max(canvas.lengths)
+        starts = torch.tensor([len(p) for p in prefixes])
+        ids = torch.full((len(prefixes), width), canvas.vocab.pad)
+        for index, prefix in enumerate(prefixes):
+            ids[index, : len(prefix)] = prefix
+        lengths = starts + torch.tensor(answers)
+        self.length = int(lengths.max())
+        mask = torch.arange(self.length) < lengths[:, None]
+        device = canvas.device
+        self._ids, self.starts, self.lengths = ids.to(device), starts.to(device), lengths.tolist()
+        self.key_mask = None if bool(mask.all()) else mask.to(device)
+        self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
+        self.read(canvas)
+
+    @staticmethod
+    def _prefix(conditions: Mapping[str, Tensor], name: str) -> Tensor:
+        if name not in conditions:
+            raise ValueError(f"this sample has no branch {name!r}; it has: {', '.join(conditions)}")
+        return conditions[name]
+
+    @property
+    def ids(self) -> Tensor:
+        """(nB, L)."""
+        return self._ids[:, : self.length]
+
+    def read(self, canvas: Canvas) -> None:
+        """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read."""
+        self._ids.scatter_(1, self.where, canvas.ids.repeat(len(self.branches), 1))
+
+    def positions(self, rows: Tensor) -> Tensor:
+        """Answer positions (B, M) -> absolute positions (nB, M) in each sequence."""
+        return rows.repeat(len(self.branches), 1) + self.starts[:, None]
+
+    def first(self, branches: int) -> Sequences:
+        """A view on the first branches only."""
+        view = object.__new__(Sequences)
+        n = branches * self.count
+        view.branches, view.count, view.length = self.branches[:branches], self.count, self.length
+        view.mask_id = self.mask_id
+        view._ids, view.starts, view.lengths = self._ids[:n], self.starts[:n], self.lengths[:n]
+        view.key_mask = None if self.key_mask is None else self.key_mask[:n]
+        view.where = self.where[:n]
+        return view

@@ -1,0 +1,20 @@
+"""Denoisers: token ids in, logits out. The table is what `--model` and `resolve` look names up in."""
+
+from dimoo.model.config import LLaDAConfig
+from dimoo.model.llada import DenoiserOutput, LLaDAForMultiModalGeneration
+from dimoo.model.load import check_checkpoint, memory_estimate, parameter_count
+from dimoo.model.toy import AnswerDenoiser, HashDenoiser
+
+MODELS = {"llada": LLaDAForMultiModalGeneration, "toy": HashDenoiser}
+
+__all__ = [
+    "MODELS",
+    "LLaDAConfig",
+    "LLaDAForMultiModalGeneration",
+    "DenoiserOutput",
+    "AnswerDenoiser",
+    "HashDenoiser",
+    "check_checkpoint",
+    "parameter_count",
+    "memory_estimate",
+]

@@ -1,0 +1,199 @@
+"""The LLaDA transformer: bidirectional, no time input, one head over text and image tokens alike.
+
+Nie et al. 2025 (LLaDA), Lumina-DiMOO 2025. Tensor names follow the hosted checkpoint. Where we differ from the
+released code: padding has a real key mask, logits are computed only for the rows and columns asked for, keys
+are cached after RoPE, and no state lives on the model.
+
+Shapes: B batch, L sequence, R computed rows, D width, H query heads, G key/value heads, d head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from accelerate.utils import align_module_device
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel, initialization
+from transformers.utils import ModelOutput
+
+from dimoo import ops
+from dimoo.cache.store import KVStore
+from dimoo.model.config import LLaDAConfig
+from dimoo.model.load import CheckedLoading
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ops.rms_norm(x, self.weight, self.eps)
+
+
+class Block(nn.Module):
+    """One pre-norm layer: attention, then SwiGLU."""
+
+    def __init__(self, config: LLaDAConfig, index: int):
+        super().__init__()
+        self.index, self.head_dim = index, config.head_dim
+        width, kv_width, bias = config.d_model, config.n_kv_heads * config.head_dim, config.include_qkv_bias
+        self.attn_norm = RMSNorm(width, config.rms_norm_eps)
+        self.q_proj = nn.Linear(width, width, bias=bias)
+        self.k_proj = nn.Linear(width, kv_width, bias=bias)
+        self.v_proj = nn.Linear(width, kv_width, bias=bias)
+        self.attn_out = nn.Linear(width, width, bias=False)
+        if config.qk_norm:
+            self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+            self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+        self.ff_norm = RMSNorm(width, config.rms_norm_eps)
+        self.ff_proj = nn.Linear(width, config.mlp_hidden_size, bias=False)
+        self.up_proj = nn.Linear(width, config.mlp_hidden_size, bias=False)
+        self.ff_out = nn.Linear(config.mlp_hidden_size, width, bias=False)
+        self.normalise_heads = config.qk_norm
+
+    def heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)             # (B, R, H*d) -> (B, H, R, d)
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.heads(self.q_proj(x)), self.heads(self.k_proj(x)), self.heads(self.v_proj(x))
+        if self.normalise_heads:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return ops.apply_rope(q, cos, sin), ops.apply_rope(k, cos, sin), v
+
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        key_mask: Tensor | None = None,
+        kv: KVStore | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        q, k, v = self.project(self.attn_norm(x), cos, sin)                     # (B, H, R, d), (B, G, R, d) x 2
+        if kv is not None:
+            k, v = kv.update(self.index, k, v, rows)                            # (B, G, L, d)
+        mixed = ops.attention(q, k, v, key_mask)                                # (B, H, R, d)
+        x = x + self.attn_out(mixed.transpose(1, 2).flatten(2))                 # (B, R, D)
+        h = self.ff_norm(x)
+        return x + self.ff_out(ops.swiglu(self.ff_proj(h), self.up_proj(h)))    # (B, R, D)
+
+
+class LLaDATrunk(nn.Module):
+    """Embedding, blocks, final norm and head under the names `transformer.*` of the hosted checkpoint."""
+
+    def __init__(self, config: LLaDAConfig):
+        super().__init__()
+        parts = {
+            "wte": nn.Embedding(config.embedding_rows, config.d_model),
+            "blocks": nn.ModuleList(Block(config, i) for i in range(config.n_layers)),
+            "ln_f": RMSNorm(config.d_model, config.rms_norm_eps),
+        }
+        if not config.weight_tying:
+            parts["ff_out"] = nn.Linear(config.d_model, config.embedding_rows, bias=False)
+        self.transformer = nn.ModuleDict(parts)
+
+
+@dataclass
+class DenoiserOutput(ModelOutput):
+    """logits (B, rows, columns) in the model's dtype."""
+
+    logits: Tensor | None = None
+
+
+class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
+    """The denoiser: token ids in, logits of every asked position out, same position (no shift)."""
+
+    config_class = LLaDAConfig
+    base_model_prefix = "model"
+    _no_split_modules = ["Block"]  # noqa: RUF012
+    _supports_sdpa = True
+    _tied_weights_keys = {}
+    """Nothing to tie after loading: with `weight_tying` there is no head, the embedding serves as one."""
+    supports_gradient_checkpointing = True
+
+    def __init__(self, config: LLaDAConfig):
+        super().__init__(config)
+        self.model = LLaDATrunk(config)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @property
+    def parts(self) -> nn.ModuleDict:
+        return self.model.transformer
+
+    @property
+    def head(self) -> nn.Module:
+        """The module whose weight (V, D) is the output matrix: its own, or the embedding when tied."""
+        return self.parts.wte if self.config.weight_tying else self.parts.ff_out
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Normal(0, initializer_range); times 1/sqrt(2 n_layers) where a block writes its result (GPT-2)."""
+        super()._init_weights(module)
+        if isinstance(module, Block):
+            std = self.config.initializer_range / math.sqrt(2 * self.config.n_layers)
+            initialization.normal_(module.attn_out.weight, std=std)
+            initialization.normal_(module.ff_out.weight, std=std)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.parts.wte
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.parts.wte = value
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        return None if self.config.weight_tying else self.parts.ff_out
+
+    def hidden(self, input_ids: Tensor, key_mask: Tensor | None, kv: KVStore | None, rows: Tensor | None) -> Tensor:
+        """Final normed states (B, R, D) of `rows`, or of all rows."""
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device) if rows is None else rows
+        ids = input_ids if rows is None else input_ids.gather(1, rows)          # (B, R)
+        x = self.parts.wte(ids)                                                 # (B, R, D)
+        cos, sin = ops.rope_tables(positions, self.config.head_dim, self.config.rope_theta)
+
+        for block in self.parts.blocks:
+            if self.gradient_checkpointing and self.training:
+                x = self._gradient_checkpointing_func(block, x, cos, sin, key_mask, kv, rows)
+            else:
+                x = block(x, cos, sin, key_mask, kv, rows)                        # (B, R, D)
+        return self.parts.ln_f(x)
+
+    def logits(self, hidden: Tensor, columns: slice | None = None) -> Tensor:
+        """hidden (B, R, D) -> (B, R, columns of the vocabulary)."""
+        with align_module_device(self.head):                                    # fetches an offloaded matrix
+            weight = self.head.weight if columns is None else self.head.weight[columns]
+            return nn.functional.linear(hidden, weight)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        key_mask: Tensor | None = None,
+        kv: KVStore | None = None,
+        rows: Tensor | None = None,
+        logit_rows: Tensor | None = None,
+        columns: slice | None = None,
+        return_dict: bool | None = True,
+    ) -> DenoiserOutput:
+        """One pass.
+
+        Args:
+            input_ids: (B, L) token ids; always the whole sequence, also for a partial pass.
+            key_mask: (B, L) bool, False on padding; None when there is none.
+            kv: store to read and write; a pass with `rows` needs one filled by an earlier full pass.
+            rows: (B, R) positions to compute (None: all); their keys and values replace the stored ones.
+            logit_rows: (B, M) which computed rows get logits, as indices into the computed rows (None: all).
+            columns: vocabulary slice of the logits (None: all).
+        """
+        if rows is not None and (kv is None or kv.empty):
+            raise ValueError("a partial pass (rows=...) needs a KVStore filled by a full pass first")
+        x = self.hidden(input_ids, key_mask, kv, rows)                          # (B, R, D)
+        if logit_rows is not None:
+            x = ops.gather_rows(x, logit_rows)                                  # (B, M, D)
+        return DenoiserOutput(logits=self.logits(x, columns))
+
+
+AutoConfig.register("llada", LLaDAConfig, exist_ok=True)
+AutoModel.register(LLaDAConfig, LLaDAForMultiModalGeneration, exist_ok=True)

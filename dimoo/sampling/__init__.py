@@ -1,0 +1,26 @@
+"""The sampling loop and its parts."""
+
+from dimoo.sampling.loop import Step, denoise
+from dimoo.sampling.noise import NOISES, GumbelNoise, LowPrecisionNoise
+from dimoo.sampling.quotas import QUOTAS
+from dimoo.sampling.scheduler import ANNEALINGS, Scheduler
+from dimoo.sampling.stopping import STOPPING, AnswerEnd, NeverEarly
+from dimoo.stream import RandomStream
+from dimoo.sampling.tokens import CONFIDENCES, Truncation
+
+__all__ = [
+    "ANNEALINGS",
+    "CONFIDENCES",
+    "NOISES",
+    "QUOTAS",
+    "STOPPING",
+    "AnswerEnd",
+    "GumbelNoise",
+    "LowPrecisionNoise",
+    "NeverEarly",
+    "RandomStream",
+    "Scheduler",
+    "Step",
+    "Truncation",
+    "denoise",
+]

@@ -1,0 +1,41 @@
+"""When is a window, a row, the whole done?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dimoo.canvas import Canvas
+
+
+class StoppingCriteria(Protocol):
+    def __call__(self, canvas: Canvas) -> bool:
+        """Mark finished rows in `canvas.done`; True when nothing is left to do."""
+        ...
+
+
+@dataclass(frozen=True)
+class NeverEarly:
+    """Run the whole schedule: pictures, whose steps are all needed."""
+
+    def __call__(self, canvas: Canvas) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class AnswerEnd:
+    """A text row is done once it holds an end token with no mask anywhere before it.
+
+    The ends are the checkpoint's own (closing answer token, padding): the released code looks for an id the model
+    was not trained to end with, and an end with open masks to its left would cut an answer short.
+    """
+
+    def __call__(self, canvas: Canvas) -> bool:
+        ends = (canvas.ids == canvas.vocab.eoa) | (canvas.ids == canvas.vocab.pad)
+        ends = ends & canvas.editable
+        masks_before = canvas.masked.cumsum(1)
+        canvas.done |= (ends & (masks_before == 0)).any(1)
+        return bool((canvas.done | ~canvas.masked.any(1)).all())
+
+
+STOPPING = {"never-early": NeverEarly, "answer-end": AnswerEnd}

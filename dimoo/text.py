@@ -1,0 +1,95 @@
+"""Words to ids and back. Prompts are assembled from ids, so a user's text can never become a control token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dimoo.vocab import CheckpointError, Vocab
+
+SYSTEM_PROMPTS: dict[str, str] = {
+    "text_to_image": "Generate an image according to the text prompt.",
+    "image_to_image": "Generate an image according to the prompt and image.",
+    "edit": "Generate an image applying the following editing instruction based on the original image.",
+    "control": "Generate an image according to the text prompt and the given control image.",
+    "subject": "Generate an image according to the text prompt and the given object image.",
+    "style": "Transform the current image into the style of the provided image.",
+    "view": "Generate a view-image based on the given image.",
+    "dense": "Perform dense prediction on the given images.",
+    "understanding": (
+        "You are a multimodal model that can process both text and images. Answer the following question based on "
+        "the provided images. Analyze each image and combine relevant details to answer."
+    ),
+}
+"""Fixed instructions the checkpoints were trained with, one per kind of task; training uses this same table."""
+
+TAGS = ("<system>", "</system>", "<user>", "</user>")
+
+
+class TextTokenizer:
+    """A transformers tokenizer seen as: text -> ids without control tokens, prompt parts -> ids, ids -> text."""
+
+    def __init__(self, tokenizer, vocab: Vocab):
+        self.tokenizer, self.vocab = tokenizer, vocab
+        known = tokenizer.get_vocab()
+        missing = [tag for tag in TAGS if tag not in known]
+        if missing:
+            raise CheckpointError(f"the tokenizer has no token for the prompt tags {', '.join(missing)}")
+        self.tags = {tag: known[tag] for tag in TAGS}
+        added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
+        plain = set(SYSTEM_PROMPTS.values())
+        self.control = {text: index for text, index in added.items() if text not in plain} | self.tags
+        self._control_ids = frozenset(self.control.values())
+        self._pattern = re.compile("|".join(re.escape(t) for t in sorted(self.control, key=len, reverse=True)))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a user's words. A control token's string inside the text stays ordinary text.
+
+        The text is cut behind the first character of each such string and the pieces are tokenised alone.
+        """
+        cuts = [match.start() + 1 for match in self._pattern.finditer(text)]
+        pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        ids = [index for piece in pieces for index in self._plain(piece)]
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        # A normaliser may still have built a control string (full-width brackets, say): one character cannot.
+        return [index for letter in text for index in self._plain(letter) if index not in self._control_ids]
+
+    def _plain(self, piece: str) -> list[int]:
+        return self.tokenizer(piece, add_special_tokens=False)["input_ids"] if piece else []
+
+    def conditions(self, task: str, user: list[int], images: Sequence[Tensor] = ()) -> dict[str, Tensor]:
+        """What stands before an answer, for every branch a guider may ask for, as ids.
+
+        The prompt is <system>S</system><user>U images</user> with the system prompt S of `task`.
+        Branches: `cond` everything, `no_text` the unconditional marker instead of U, `no_image` no images,
+        `uncond` neither.
+        """
+        pictures = [index for image in images for index in image.tolist()]
+        marker = [self.vocab.uncondition]
+        turns = {"cond": user + pictures, "no_text": marker + pictures, "no_image": user, "uncond": marker}
+        head = self.system(task)
+        return {branch: torch.tensor(head + self.turn(ids)) for branch, ids in turns.items()}
+
+    def system(self, task: str) -> list[int]:
+        """<system>S</system> of one kind of task. Raises ValueError for an unknown kind."""
+        if task not in SYSTEM_PROMPTS:
+            raise ValueError(f"no system prompt for task {task!r}; allowed: {', '.join(SYSTEM_PROMPTS)}")
+        return [self.tags["<system>"], *self._plain(SYSTEM_PROMPTS[task]), self.tags["</system>"]]
+
+    def turn(self, user: list[int]) -> list[int]:
+        """<user>U</user>."""
+        return [self.tags["<user>"], *user, self.tags["</user>"]]
+
+    def decode(self, ids: Tensor | list[int]) -> str:
+        """Text of an answer, up to its first end token; control tokens and masks are left out."""
+        words = []
+        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if index in self.vocab.ends:
+                break
+            if index not in self._control_ids and index < self.vocab.image_offset:
+                words.append(index)
+        return self.tokenizer.decode(words, skip_special_tokens=True).strip()

@@ -1,0 +1,1 @@
+"""Triton kernels, each with a plain-torch twin in `dimoo/ops.py`; importing this needs no GPU."""

@@ -1,0 +1,1 @@
+"""Training: synthetic world, supervised and preference training, Self-GRPO, evaluation."""

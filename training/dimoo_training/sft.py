@@ -1,0 +1,134 @@
+"""Supervised training of dimoo-tiny, top to bottom: pictures -> examples -> loss -> update -> checkpoint.
+
+The loss is masked cross-entropy as in Lumina-DiMOO (exact-count cosine masking, no 1/t), with one change: tokens of
+objects, and in edits the tokens that change, weigh more than background. Each kind of example is normalised by its
+own weight, so one kind cannot outvote another. A run killed at any moment continues from its last state.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from diffusers import VQModel
+from torch import Tensor
+
+from dimoo.model.llada import LLaDAForMultiModalGeneration
+from dimoo.text import TextTokenizer
+from dimoo.vocab import TOKEN_STRINGS, Vocab
+from dimoo_training import world as w
+from dimoo_training.examples import ExampleMaker, collate
+from dimoo_training.optimiser import Optimiser, warmup_then_decay
+from dimoo_training.pictures import PictureBook, make_book
+from dimoo_training.recipes import SFTRecipe
+from dimoo_training.words import build_tokenizer
+from tokenizers_vq import VQImageTokenizer
+
+
+def masked_loss(model: LLaDAForMultiModalGeneration, batch: dict[str, Tensor]) -> Tensor:
+    """sum(w * ce) / sum(w) over masked positions; logits are computed for those only."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.hidden(batch["input_ids"], batch["key_mask"], None, None)        # (B, L, D)
+        at = batch["weight"] > 0                                                        # (B, L)
+        logits = model.logits(hidden[at])                                               # (n, V)
+    losses = F.cross_entropy(logits.float(), batch["labels"][at], reduction="none")
+    weight = batch["weight"][at]
+    return (losses * weight).sum() / weight.sum()
+
+
+def read_vocab(tokenizer, codebook_size: int) -> Vocab:
+    """The vocabulary of a new model: the tokenizer's ids, then the image codes, last."""
+    known = tokenizer.get_vocab()
+    ids = {role: known[strings[0]] for role, strings in TOKEN_STRINGS.items()}
+    offset = max(known.values()) + 1
+    return Vocab(**ids, image_offset=offset, codebook_size=codebook_size, size=offset + codebook_size)
+
+
+def open_book(path: Path, recipe: SFTRecipe, world: w.World, vq: VQModel) -> PictureBook:
+    """The run's pictures: from disk when they are there, else drawn, encoded and kept."""
+    if path.exists():
+        return pickle.loads(path.read_bytes())
+    rng = np.random.default_rng([recipe.seed, 1])
+    book = make_book(world, recipe.captions, recipe.edits, VQImageTokenizer(vq.eval()), rng)
+    book.save(path)
+    return book
+
+
+class Run:
+    """Everything that changes during training, so that it can be saved and restored as one."""
+
+    def __init__(self, model: LLaDAForMultiModalGeneration, optimiser: Optimiser, seed: int):
+        self.model, self.optimiser, self.step = model, optimiser, 0
+        self.rng = np.random.default_rng([seed, 2])
+
+    def save(self, path: Path) -> None:
+        """Write aside, then rename: a kill at any moment leaves the last whole state."""
+        state = {
+            "model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "step": self.step,
+            "rng": self.rng.bit_generator.state,
+        }  # fmt: skip
+        aside = path.with_suffix(".part")
+        torch.save(state, aside)
+        aside.replace(path)
+
+    def restore(self, path: Path) -> None:
+        state = torch.load(path, weights_only=False)
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.step, self.rng.bit_generator.state = state["step"], state["rng"]
+
+
+def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForMultiModalGeneration:
+    """Train to `recipe.steps`, continuing from `out/state.pt` when it is there.
+
+    Writes out/state.pt and a loadable out/model every few minutes, and a line of JSON per log to out/log.jsonl.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(recipe.seed)
+    vq = VQModel.from_pretrained(vq_folder)
+    world = w.WORLDS[recipe.world]
+    tokenizer = build_tokenizer()
+    vocab = read_vocab(tokenizer, vq.config.num_vq_embeddings)
+    book = open_book(out / "pictures.pkl", recipe, world, vq)
+    maker = ExampleMaker(TextTokenizer(tokenizer, vocab), vocab, book, world)
+
+    model = LLaDAForMultiModalGeneration(recipe.model_config(vocab, tokenizer))
+    run = Run(model, Optimiser(model, recipe.lr), recipe.seed)
+    if (out / "state.pt").exists():
+        run.restore(out / "state.pt")
+    if recipe.compile:
+        for block in model.parts.blocks:
+            block.compile(dynamic=True)
+    log(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M parameters, {len(book.scenes)} pictures, "
+        f"from step {run.step} of {recipe.steps}")
+
+    seen: dict[str, list[float]] = {kind: [] for kind in recipe.batch}
+    started, saved, first = time.time(), time.time(), run.step
+    model.train()
+    while run.step < recipe.steps:
+        for kind, count in recipe.batch.items():
+            batch = collate([maker.kinds[kind](run.rng) for _ in range(count)], vocab, multiple=32)
+            loss = masked_loss(model, batch)
+            loss.backward()
+            seen[kind].append(float(loss))
+        norm = run.optimiser.step(warmup_then_decay(run.step / recipe.steps))
+        run.step += 1
+        if run.step % recipe.log_every == 0:
+            means = {kind: round(float(np.mean(losses)), 4) for kind, losses in seen.items()}
+            rate = (time.time() - started) / (run.step - first)
+            entry = {"step": run.step, **means, "grad_norm": round(norm, 3), "seconds_per_step": round(rate, 3)}
+            with (out / "log.jsonl").open("a") as lines:
+                lines.write(json.dumps(entry) + "\n")
+            log(f"{entry}  {(recipe.steps - run.step) * rate / 60:.0f} minutes left")
+            seen = {kind: [] for kind in recipe.batch}
+        if time.time() - saved > recipe.save_every_seconds or run.step == recipe.steps:
+            run.save(out / "state.pt")
+            model.save_pretrained(out / "model")
+            tokenizer.save_pretrained(out / "model")
+            saved = time.time()
+    return model
