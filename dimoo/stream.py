@@ -39,7 +39,7 @@ class RandomStream:
 
     def uniform(self, purpose: int, step: int, positions: Tensor, count: int = 1) -> Tensor:
         """Float32 in (0, 1) of shape (B, M, count) for positions (B, M); 24 random bits each."""
-        keys = mix(self.keys + GOLDEN * (4 * step + purpose))[:, None]                     # (B, 1)
+        keys = mix(self.keys + _wrap(GOLDEN * (4 * step + purpose)))[:, None]              # (B, 1)
         keys = mix(keys + GOLDEN * (positions + 1))[..., None]                             # (B, M, 1)
         columns = torch.arange(1, count + 1, device=positions.device)
         bits = _shift(mix(keys + GOLDEN * columns), 40)                                    # (B, M, count)

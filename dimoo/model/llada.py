@@ -53,6 +53,7 @@ class Block(nn.Module):
         self.ff_proj = nn.Linear(width, config.mlp_hidden_size, bias=False)
         self.up_proj = nn.Linear(width, config.mlp_hidden_size, bias=False)
         self.ff_out = nn.Linear(config.mlp_hidden_size, width, bias=False)
+        self.attn_out.writes_stream = self.ff_out.writes_stream = True
         self.normalise_heads = config.qk_norm
 
     def heads(self, x: Tensor) -> Tensor:
@@ -133,10 +134,9 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Normal(0, initializer_range); times 1/sqrt(2 n_layers) where a block writes its result (GPT-2)."""
         super()._init_weights(module)
-        if isinstance(module, Block):
+        if getattr(module, "writes_stream", False):
             std = self.config.initializer_range / math.sqrt(2 * self.config.n_layers)
-            initialization.normal_(module.attn_out.weight, std=std)
-            initialization.normal_(module.ff_out.weight, std=std)
+            initialization.normal_(module.weight, std=std)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.parts.wte

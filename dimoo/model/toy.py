@@ -7,10 +7,12 @@ Shapes: B batch, L sequence, R computed rows, M rows with logits, V vocabulary, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import SimpleNamespace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dimoo import ops
@@ -53,8 +55,9 @@ class ToyDenoiser:
 class AnswerDenoiser(ToyDenoiser):
     """Knows the answer: `target[p]` at position p, whatever the input, with probability `certainty[p]`.
 
-    target: ids (L,) or (B, L), or {position: id}; a position without an answer has equal logits. Batch row b
-        reads target row b modulo B, so guidance branches stacked one after the other meet the same answers.
+    target: ids (L,) or (B, L), -1 for no answer, or {position: id}; a position without an answer, or beyond
+        the last one, has equal logits. Batch row b reads target row b modulo B, so guidance branches stacked
+        one after the other meet the same answers.
     certainty: (L,) probability of the answer over the whole vocabulary. By default it falls from 0.99 at
         position 0 to 0.5 at the last, so that the most confident mask is always the leftmost.
 
@@ -81,30 +84,26 @@ class AnswerDenoiser(ToyDenoiser):
         self.certainty = certainty.to(self.device, torch.float32)
 
     def score(self, ids: Tensor, key_mask: Tensor | None, rows: Tensor, tokens: Tensor) -> Tensor:
-        if ids.shape[1] > self.target.shape[1]:
-            raise ValueError(f"the input has {ids.shape[1]} positions, the answer {self.target.shape[1]}")
-        answers = self.target[torch.arange(len(ids), device=ids.device) % len(self.target)]
-        odds = self.certainty.logit() + torch.log(torch.tensor(float(self.config.vocab_size - 1)))  # (L,)
-        return odds[rows].unsqueeze(-1) * (answers.gather(1, rows).unsqueeze(-1) == tokens)  # (B, M, K)
+        spare = ids.shape[1] - self.target.shape[1]  # negative: the answer is longer, and is cut
+        answers = F.pad(self.target, (0, spare), value=-1)  # (B or fewer, L)
+        answers = answers[torch.arange(len(ids), device=ids.device) % len(answers)].gather(1, rows)  # (B, M)
+        odds = F.pad(self.certainty.logit() + math.log(self.config.vocab_size - 1), (0, spare))  # (L,)
+        return odds[rows].unsqueeze(-1) * (answers.unsqueeze(-1) == tokens)  # (B, M, K)
 
 
 class HashDenoiser(ToyDenoiser):
     """Pseudo-random logits in [0, 12): a hash of the row's attended ids, their positions, position and token.
 
-    Padding and the other rows of the batch change nothing; any other id changes everything. Integer arithmetic
-    and plain products only, so values are the same to the bit in every batch, for every selection of rows
-    and columns, and on every device.
+    Padding and the other rows of the batch change nothing; any other id changes everything. Only integers
+    and plain products are computed, so values are the same to the bit in every batch, for every selection of
+    rows and columns, and on every device.
     """
 
     def __init__(
-        self,
-        vocab_size: int,
-        seed: int = 0,
-        device: str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        self, vocab_size: int, seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32
     ):
         super().__init__(vocab_size, device, dtype)
-        self.seed = seed
+        self.seed = _mix(torch.tensor(seed, device=device))
 
     def score(self, ids: Tensor, key_mask: Tensor | None, rows: Tensor, tokens: Tensor) -> Tensor:
         places = _mix(torch.arange(ids.shape[1], device=ids.device) + self.seed)  # (L,)

@@ -53,7 +53,7 @@ class VQRecipe:
     batch: int = 32
     lr: float = 3e-3
     object_weight: float = 4.0
-    commitment: float = 0.25
+    commitment: float = 0.05
     decay: float = 0.98
     revive_every: int = 25
     seed: int = 0
@@ -167,7 +167,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
         first_codes, second_codes = codes.chunk(2)
         swapped = F.mse_loss(second[shared], first_codes[shared]) + F.mse_loss(first[shared], second_codes[shared])
         spread = latents.var(dim=(0, 1, 2)).mean()          # dividing by it takes away the reward for shrinking
-        late = min(2.0, max(0.0, progress / 0.2 - 0.75))    # agreeing before there is anything to say is a collapse
+        late = min(4.0, max(0.0, 16 * (progress - 0.2)))    # agreeing before there is anything to say is a collapse
         commitment = (F.mse_loss(latents, codes) + late * swapped) / spread
         straight = (latents + (codes - latents).detach()).permute(0, 3, 1, 2)
         made = model.decode(straight, force_not_quantize=True).sample

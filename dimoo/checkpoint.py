@@ -1,0 +1,57 @@
+"""Where a checkpoint lies and what it says about itself: embedded, a local folder, or on the hub."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+
+from dimoo.assets import asset
+from dimoo.settings import Defaults
+from dimoo.vocab import CheckpointError
+
+EMBEDDED = ("dimoo-tiny",)
+HOSTED = "Alpha-VLLM/Lumina-DiMOO"
+FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+INDEX = "model_index.json"
+
+
+def locate(name: str | os.PathLike, **hub) -> Path:
+    """The folder of a checkpoint: the embedded one by name, a folder as it is, else a hub id that is fetched.
+
+    `hub` holds revision, token, cache_dir, local_files_only. Raises CheckpointError saying what was looked for.
+    """
+    path = Path(name)
+    if str(name) in EMBEDDED and not path.is_dir():
+        return asset(str(name))
+    if path.is_dir():
+        return path
+    if path.is_absolute() or str(name).count("/") != 1:
+        raise CheckpointError(f"no checkpoint {str(name)!r}: neither a folder, a hub id (owner/name) nor one of {EMBEDDED}")
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=list(FILES), **hub))
+    except Exception as error:  # the hub's own errors are many; the user needs one sentence and the cause
+        raise CheckpointError(f"could not get {str(name)!r} from the hub: {error}") from error
+
+
+def read_defaults(folder: Path) -> Defaults:
+    """The sampling defaults in model_index.json; the hosted checkpoint states none and has the published ones."""
+    path = folder / INDEX
+    if not path.exists():
+        return Defaults()
+    try:
+        index = json.loads(path.read_text("utf-8"))
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path}: not valid JSON ({error})") from error
+    return Defaults.read(index.get("defaults", {}))
+
+
+def write_index(folder: Path, defaults: Defaults, version: str) -> None:
+    """model_index.json: the pipeline's class and the sampling defaults."""
+    index = {"_class_name": "DiMOOPipeline", "_dimoo_version": version, "defaults": asdict(defaults)}
+    aside = folder / (INDEX + ".part")
+    aside.write_text(json.dumps(index, indent=2) + "\n", "utf-8")
+    aside.replace(folder / INDEX)

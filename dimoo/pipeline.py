@@ -1,0 +1,257 @@
+"""The pipeline: one object for drawing, editing, in-painting and answering.
+
+A `diffusers.DiffusionPipeline`: components, devices, offloading, progress bars, callbacks and interruption work as
+in any other. It turns requests into rows of a canvas, runs the one loop, and turns the rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline, VQModel
+from diffusers.utils import BaseOutput
+from PIL import Image
+from transformers import AutoTokenizer
+
+from dimoo import __version__
+from dimoo.canvas import Canvas
+from dimoo.checkpoint import locate, read_defaults, write_index
+from dimoo.images import load_image, load_mask
+from dimoo.model.llada import LLaDAForMultiModalGeneration
+from dimoo.sampling import Step, denoise
+from dimoo.seeds import seeds_for
+from dimoo.settings import Defaults, Settings
+from dimoo.tasks import Ask, Codec, Edit, Inpaint, Task, TextToImage
+from dimoo.tasks.base import to_pixels
+from dimoo.text import TextTokenizer
+from dimoo.vocab import Vocab
+from tokenizers_vq import VQImageTokenizer
+
+OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
+TASK_NAMES = ("generate", "edit", "inpaint", "ask")
+CALLBACK_TENSORS = ("ids", "confidence", "write")
+
+
+@dataclass
+class DiMOOPipelineOutput(BaseOutput):
+    """What a call made.
+
+    images: pictures in the asked type (list of PIL; numpy (B, H, W, 3); torch (B, 3, H, W); list of code grids).
+    texts: answers. seeds: the (seed, index) of each sample. forwards: network passes (NFE) each sample took.
+    interrupted: True when the call was stopped; pictures then show what was there, open cells in grey.
+    """
+
+    images: Any = None
+    texts: list[str] | None = None
+    seeds: list[tuple[int, int]] | None = None
+    forwards: int = 0
+    interrupted: bool = False
+
+
+class DiMOOPipeline(DiffusionPipeline):
+    """Draw, edit, fill and answer with one model.
+
+    Args:
+        model: the denoiser. tokenizer: a transformers tokenizer. vqvae: a diffusers VQModel.
+        defaults: sampling defaults, see `Defaults`.
+    """
+
+    model_cpu_offload_seq = "model->vqvae"
+    _callback_tensor_inputs = list(CALLBACK_TENSORS)  # noqa: RUF012  (diffusers reads a list)
+
+    def __init__(self, model: LLaDAForMultiModalGeneration, tokenizer, vqvae: VQModel, defaults: dict | None = None):
+        super().__init__()
+        self.register_modules(model=model, tokenizer=tokenizer, vqvae=vqvae)
+        self.defaults = Defaults.read(defaults or {})
+        images = VQImageTokenizer(vqvae)
+        vocab = Vocab.from_checkpoint(tokenizer, model.config, images.codebook_size)
+        self.codec = Codec(TextTokenizer(tokenizer, vocab), images, self.defaults.image_side)
+        self._interrupt = False
+
+    # Loading and saving: the hosted layout keeps the model and tokenizer at the root, the VQ model in vqvae/.
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path, *, dtype=None, torch_dtype=None, device_map=None, revision=None,
+        token=None, cache_dir=None, local_files_only=False, quantization_config=None,
+    ) -> DiMOOPipeline:  # fmt: skip
+        """Load "dimoo-tiny" (embedded), a folder, or a hub id in the hosted layout.
+
+        `dtype` (or `torch_dtype`) is the model's; the VQ model stays in float32. `device_map` and
+        `quantization_config` go to transformers. Raises CheckpointError for anything incomplete.
+        """
+        folder = locate(
+            pretrained_model_name_or_path, revision=revision, token=token, cache_dir=cache_dir,
+            local_files_only=local_files_only,
+        )  # fmt: skip
+        placement = {"device_map": device_map, "quantization_config": quantization_config}
+        placement = {key: value for key, value in placement.items() if value is not None}
+        wanted = dtype or torch_dtype or torch.float32
+        model = LLaDAForMultiModalGeneration.from_pretrained(folder, dtype=wanted, **placement).eval()
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        vqvae = VQModel.from_pretrained(folder, subfolder="vqvae").float().eval()
+        pipeline = cls(model, tokenizer, vqvae)
+        pipeline.set_defaults(read_defaults(folder))
+        return pipeline
+
+    def set_defaults(self, defaults: Defaults) -> None:
+        self.defaults = defaults
+        self.codec = Codec(self.codec.text, self.codec.images, defaults.image_side)
+
+    def save_pretrained(self, save_directory, **kwargs) -> None:
+        """Write the hosted layout. `kwargs` go to the model's own `save_pretrained` (for example max_shard_size)."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder, **kwargs)
+        self.tokenizer.save_pretrained(folder)
+        self.vqvae.save_pretrained(folder / "vqvae")
+        write_index(folder, self.defaults, __version__)
+
+    # What users call.
+
+    def generate(self, prompt, *, height: int | None = None, width: int | None = None, **options) -> DiMOOPipelineOutput:
+        """Draw one prompt or a list of them at height x width pixels. `options`: see `run` and `Settings`."""
+        size = {"height": height or self.defaults.height, "width": width or self.defaults.width}
+        return self.run([TextToImage(text, **size) for text in _listed(prompt)], **options)
+
+    def edit(self, prompt, image, *, edit: str = "edit_other", **options) -> DiMOOPipelineOutput:
+        """Change `image` (or two: content, style) as `prompt` says; the result has the size of the first."""
+        pictures = [load_image(source) for source in _listed(image)]
+        return self.run([Edit(text, pictures, edit) for text in _listed(prompt)], **options)
+
+    def inpaint(self, prompt, image, mask_image, *, preserve: bool = True, **options) -> DiMOOPipelineOutput:
+        """Fill the white part of `mask_image`; with `preserve` the rest of the picture stays, pixel by pixel."""
+        picture = load_image(image)
+        mask = load_mask(mask_image, size=picture.size)
+        return self.run([Inpaint(text, picture, mask, preserve) for text in _listed(prompt)], **options)
+
+    def ask(
+        self, question, image=None, *, history: Sequence[tuple[str, str]] = (), length: int | None = None, **options
+    ) -> DiMOOPipelineOutput:
+        """Answer a question (or several) about no, one or several pictures, after earlier (question, answer) turns."""
+        pictures = [] if image is None else [load_image(source) for source in _listed(image)]
+        length = length or self.defaults.text_length
+        return self.run([Ask(text, pictures, history, length) for text in _listed(question)], **options)
+
+    def __call__(self, prompt=None, *, task: str | None = None, image=None, mask_image=None, **options):
+        """Any task by name; without `task` it follows from what is given (a mask: inpaint, an image: edit)."""
+        task = task or ("inpaint" if mask_image is not None else "edit" if image is not None else "generate")
+        if task not in TASK_NAMES:
+            raise ValueError(f"unknown task {task!r}; allowed: {', '.join(TASK_NAMES)}")
+        given = {"image": image, "mask_image": mask_image}
+        given = {name: value for name, value in given.items() if value is not None}
+        return getattr(self, task)(prompt, **given, **options)
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        *,
+        num_images_per_prompt: int = 1,
+        seed: int | None = None,
+        index: int = 0,
+        generator: torch.Generator | list[torch.Generator] | None = None,
+        output_type: str = "pil",
+        return_dict: bool = True,
+        callback_on_step_end: Callable | None = None,
+        callback_on_step_end_tensor_inputs: Sequence[str] = ("ids",),
+        **settings,
+    ):
+        """Answer requests of one kind as one batch.
+
+        Args:
+            seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone.
+            generator: diffusers style: one generator gives the seed, a list gives one for each sample.
+            output_type: `pil`, `np`, `pt` or `tokens` (code grids of pictures, ids of texts).
+            callback_on_step_end: called as (pipeline, step, tick, tensors) after each step; a returned `ids`
+                replaces the canvas. `pipeline.interrupt = True` stops within one step.
+            settings: fields of `Settings`; an unknown one is a TypeError naming it.
+
+        Raises:
+            ValueError: a value that cannot be; nothing has been computed then.
+        """
+        if output_type not in OUTPUT_TYPES:
+            raise ValueError(f"unknown output_type {output_type!r}; allowed: {', '.join(OUTPUT_TYPES)}")
+        unknown = [name for name in callback_on_step_end_tensor_inputs if name not in CALLBACK_TENSORS]
+        if unknown:
+            raise ValueError(f"unknown callback tensor(s) {unknown}; allowed: {', '.join(CALLBACK_TENSORS)}")
+        if num_images_per_prompt < 1:
+            raise ValueError(f"num_images_per_prompt must be at least 1, got {num_images_per_prompt}")
+        tasks = [task for task in tasks for _ in range(num_images_per_prompt)]
+        seeds = seeds_for(len(tasks), seed, index, generator)
+        kind = tasks[0].kind
+        chosen = Settings(**settings).filled(self.defaults, kind, edit=isinstance(tasks[0], Edit))
+        canvas, forwards = self._denoise(tasks, seeds, chosen, callback_on_step_end, callback_on_step_end_tensor_inputs)
+        made = self._finish(tasks, canvas, output_type)
+        self.maybe_free_model_hooks()
+        field = "images" if kind == "image" else "texts"
+        output = DiMOOPipelineOutput(seeds=seeds, forwards=forwards, interrupted=self._interrupt, **{field: made})
+        return output if return_dict else (made,)
+
+    @property
+    def interrupt(self) -> bool:
+        return self._interrupt
+
+    @interrupt.setter
+    def interrupt(self, value: bool) -> None:
+        self._interrupt = value
+
+    # Inside.
+
+    def _denoise(self, tasks, seeds, settings: Settings, callback, tensors) -> tuple[Canvas, int]:
+        kind = tasks[0].kind
+        parts = {
+            "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
+            "cache": settings.cache_policy(), "stop": settings.stop(kind),
+        }  # fmt: skip
+        rows = [task.prepare(self.codec) for task in tasks]
+        canvas = Canvas(rows, self.codec.vocab, seeds, self._execution_device)
+        self._interrupt = False
+        with self.progress_bar(total=settings.num_inference_steps) as bar:
+
+            def on_step(step: Step) -> bool:
+                bar.update()
+                if callback is not None:
+                    given = {"ids": canvas.ids, "confidence": step.update.confidence, "write": step.update.write}
+                    answer = callback(self, step.tick, step.tick, {name: given[name] for name in tensors}) or {}
+                    canvas.ids = answer.get("ids", canvas.ids)
+                return self._interrupt
+
+            return canvas, denoise(canvas, self.model, **parts, on_step=on_step)
+
+    def _finish(self, tasks: Sequence[Task], canvas: Canvas, output_type: str):
+        answers = [canvas.row(k) for k in range(len(tasks))]
+        if tasks[0].kind == "text":
+            return answers if output_type == "tokens" else [t.finish(self.codec, a) for t, a in zip(tasks, answers, strict=True)]
+        if output_type == "tokens":
+            return [self._tokens(answer, grid) for answer, grid in zip(answers, canvas.grids, strict=True)]
+        open_rows = canvas.masked.any(1).tolist()
+        pictures = [
+            self.codec.preview(answer, grid) if unfinished else task.finish(self.codec, answer)
+            for task, answer, grid, unfinished in zip(tasks, answers, canvas.grids, open_rows, strict=True)
+        ]
+        return _as_type(pictures, output_type)
+
+    def _tokens(self, answer: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
+        height, width = grid
+        return answer[2:-2].view(height, width + 1)[:, :-1] - self.codec.vocab.image_offset
+
+
+def _listed(value) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _as_type(pictures: list[Image.Image], output_type: str):
+    """PIL pictures as asked; arrays are stacked when all sizes agree, else stay a list."""
+    if output_type == "pil":
+        return pictures
+    arrays: list = [to_pixels(picture) for picture in pictures]
+    if output_type == "np":
+        arrays = [array.permute(1, 2, 0).numpy() for array in arrays]
+    if len({array.shape for array in arrays}) > 1:
+        return arrays
+    return torch.stack(arrays) if output_type == "pt" else np.stack(arrays)
