@@ -27,7 +27,7 @@ class WholeCanvas:
         _check_steps(self.steps)
 
     def windows(self, canvas: Canvas) -> Iterator[Window]:
-        yield canvas.window(torch.ones_like(canvas.start), self.steps)
+        yield canvas.window(torch.ones_like(canvas.start), [self.steps] * len(canvas))
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class LeftToRight:
     """Blocks of `block_length` masks, left to right (semi-autoregressive LLaDA); `steps` are shared among them.
 
     Blocks are counted over the positions that were masked at the start, so fixed text inside costs nothing.
+    Each row of a batch shares the steps among its own blocks, as it would alone; the longest wait sets the pace.
     """
 
     steps: int = 128
@@ -47,9 +48,10 @@ class LeftToRight:
 
     def windows(self, canvas: Canvas) -> Iterator[Window]:
         block = (canvas.start.cumsum(1) - 1) // self.block_length               # (B, T) number of each mask's block
-        count = int(block.max()) + 1
-        for number in range(count):
-            window = canvas.window((block == number) & canvas.start, max(1, self.steps // count))
+        counts = (block.amax(1) + 1).tolist()                                   # blocks of each row
+        steps = [max(1, self.steps // max(1, count)) for count in counts]
+        for number in range(max(counts)):
+            window = canvas.window((block == number) & canvas.start, steps)
             if any(window.counts):
                 yield window
 

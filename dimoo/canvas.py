@@ -47,11 +47,11 @@ class Update:
 
 @dataclass(frozen=True)
 class Window:
-    """The open part of the canvas: (B, T) bool, the masks in it per row, and how many steps it gets."""
+    """The open part of the canvas: (B, T) bool, and per row the masks in it and how many steps they get."""
 
     open: Tensor
     counts: list[int]
-    steps: int
+    steps: list[int]
 
 
 class Canvas:
@@ -88,7 +88,7 @@ class Canvas:
         """(B, T) bool: positions still to be filled."""
         return (self.ids == self.vocab.mask) & self.editable
 
-    def window(self, open: Tensor, steps: int) -> Window:
+    def window(self, open: Tensor, steps: list[int]) -> Window:
         """A window over `open` (B, T) bool on the host, counting the masks it started with."""
         return Window(open.to(self.device), (open & self.start).sum(1).tolist(), steps)
 
@@ -110,8 +110,8 @@ class Canvas:
         self.ids.scatter_(1, update.rows, torch.where(update.write, update.ids, current))
 
     def row(self, index: int) -> Tensor:
-        """The answer ids of one row without padding, on the host."""
-        return self.ids[index, : self.lengths[index]].cpu()
+        """A copy of the answer ids of one row without padding, on the host."""
+        return self.ids[index, : self.lengths[index]].to("cpu", copy=True)
 
 
 class Sequences:

@@ -30,7 +30,8 @@ def locate(name: str | os.PathLike, **hub) -> Path:
     if path.is_dir():
         return path
     if path.is_absolute() or str(name).count("/") != 1:
-        raise CheckpointError(f"no checkpoint {str(name)!r}: neither a folder, a hub id (owner/name) nor one of {EMBEDDED}")
+        known = ", ".join(EMBEDDED)
+        raise CheckpointError(f"no checkpoint {str(name)!r}: neither a folder, nor a hub id (owner/name), nor {known}")
     try:
         return Path(snapshot_download(str(name), allow_patterns=list(FILES), **hub))
     except Exception as error:  # the hub's own errors are many; the user needs one sentence and the cause

@@ -62,7 +62,7 @@ class DiMOOPipeline(DiffusionPipeline):
     """
 
     model_cpu_offload_seq = "model->vqvae"
-    _callback_tensor_inputs = list(CALLBACK_TENSORS)  # noqa: RUF012  (diffusers reads a list)
+    _callback_tensor_inputs = list(CALLBACK_TENSORS)
 
     def __init__(self, model: LLaDAForMultiModalGeneration, tokenizer, vqvae: VQModel, defaults: dict | None = None):
         super().__init__()
@@ -114,7 +114,9 @@ class DiMOOPipeline(DiffusionPipeline):
 
     # What users call.
 
-    def generate(self, prompt, *, height: int | None = None, width: int | None = None, **options) -> DiMOOPipelineOutput:
+    def generate(
+        self, prompt, *, height: int | None = None, width: int | None = None, **options
+    ) -> DiMOOPipelineOutput:
         """Draw one prompt or a list of them at height x width pixels. `options`: see `run` and `Settings`."""
         size = {"height": height or self.defaults.height, "width": width or self.defaults.width}
         return self.run([TextToImage(text, **size) for text in _listed(prompt)], **options)
@@ -226,7 +228,8 @@ class DiMOOPipeline(DiffusionPipeline):
     def _finish(self, tasks: Sequence[Task], canvas: Canvas, output_type: str):
         answers = [canvas.row(k) for k in range(len(tasks))]
         if tasks[0].kind == "text":
-            return answers if output_type == "tokens" else [t.finish(self.codec, a) for t, a in zip(tasks, answers, strict=True)]
+            texts = (task.finish(self.codec, answer) for task, answer in zip(tasks, answers, strict=True))
+            return answers if output_type == "tokens" else list(texts)
         if output_type == "tokens":
             return [self._tokens(answer, grid) for answer, grid in zip(answers, canvas.grids, strict=True)]
         open_rows = canvas.masked.any(1).tolist()

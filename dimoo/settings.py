@@ -112,8 +112,7 @@ class Settings:
     def guider(self) -> Guider:
         guider = self.guidance
         if isinstance(guider, str):
-            resolve(guider, GUIDERS, "guider")
-            guider = SCALED[guider](self.guidance_scale, self.image_guidance_scale)
+            guider = resolve(guider, SCALED, "guider")(self.guidance_scale, self.image_guidance_scale)
         if self.guidance_interval is not None:
             guider = GUIDERS["interval"](guider, *self.guidance_interval)
         return guider

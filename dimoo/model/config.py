@@ -37,7 +37,7 @@ class LLaDAConfig(PreTrainedConfig):
     """
 
     model_type = "llada"
-    attribute_map = {  # noqa: RUF012  (transformers expects a plain class attribute)
+    attribute_map = {
         "hidden_size": "d_model",
         "num_attention_heads": "n_heads",
         "num_key_value_heads": "n_kv_heads",

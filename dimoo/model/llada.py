@@ -110,7 +110,7 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
 
     config_class = LLaDAConfig
     base_model_prefix = "model"
-    _no_split_modules = ["Block"]  # noqa: RUF012
+    _no_split_modules = ["Block"]
     _supports_sdpa = True
     _tied_weights_keys = {}
     """Nothing to tie after loading: with `weight_tying` there is no head, the embedding serves as one."""

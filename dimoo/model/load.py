@@ -286,10 +286,10 @@ def _compare_tensor(name: str, stored: Stored, shape: tuple[int, ...], config: P
 
 
 def _check_number(path: Path, name: str, value: Any) -> None:
-    if value is None:
-        return
-    if type(value) not in KINDS[name] or not (value > 0 or (value == 0 and name == "mask_token_id")):
-        raise CheckpointError(f"{path}: {name}={value!r} is not a {KINDS[name][-1].__name__} above 0")
+    sign, least = ("non-negative", -1) if name == "mask_token_id" else ("positive", 0)
+    if value is not None and (type(value) not in KINDS[name] or not value > least):
+        kind = KINDS[name][-1].__name__
+        raise CheckpointError(f"{path}: {name}={value!r}, but it must be a {sign} {kind}")
 
 
 def _stored(path: Path, entry: dict[str, Any]) -> Stored:

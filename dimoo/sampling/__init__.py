@@ -5,8 +5,8 @@ from dimoo.sampling.noise import NOISES, GumbelNoise, LowPrecisionNoise
 from dimoo.sampling.quotas import QUOTAS
 from dimoo.sampling.scheduler import ANNEALINGS, Scheduler
 from dimoo.sampling.stopping import STOPPING, AnswerEnd, NeverEarly
-from dimoo.stream import RandomStream
 from dimoo.sampling.tokens import CONFIDENCES, Truncation
+from dimoo.stream import RandomStream
 
 __all__ = [
     "ANNEALINGS",

@@ -32,6 +32,9 @@ class Step:
 
 OnStep = Callable[[Step], bool | None]
 
+WINDOW = 2**20
+"""Noise is numbered by window and step, not by the steps taken: a row alone skips some that a batch does not."""
+
 
 @torch.inference_mode()
 def denoise(
@@ -52,7 +55,7 @@ def denoise(
     """
     sequences = Sequences(canvas, guider.branches)
     tick = forwards = 0
-    for window in blocks.windows(canvas):                                       # which part is open
+    for number, window in enumerate(blocks.windows(canvas)):                    # which part is open
         timetable = scheduler.timetable(canvas, window)                         # how many are committed when
         memory = cache.open(timetable.steps)
         for step in range(timetable.steps):
@@ -64,7 +67,7 @@ def denoise(
             sequences.read(canvas)
             logits = memory.logits(denoiser, sequences.first(branches), rows, canvas.columns, step)
             guided = combine(logits, weights[:branches])                        # (B, M, K) float32
-            update = scheduler.step(guided, canvas, rows, valid, timetable, step, tick)
+            update = scheduler.step(guided, canvas, rows, valid, timetable, step, number * WINDOW + step)
             canvas.apply(update)
             forwards += branches
             if on_step is not None and on_step(Step(canvas, update, tick, forwards)):

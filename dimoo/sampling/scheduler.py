@@ -83,35 +83,37 @@ class Scheduler:
                 raise ValueError(f"{name} must be 0 or more, got {value}")
 
     def timetable(self, canvas: Canvas, window: Window) -> Timetable:
-        commits = [self.quota(count, window.steps) for count in window.counts]
+        given = list(zip(window.counts, window.steps, strict=True))
+        width = max((steps for count, steps in given if count), default=0)
+        commits = [(self.quota(count, steps) + [0] * width)[:width] for count, steps in given]
         return Timetable(commits, torch.tensor(commits, device=canvas.device))
 
     def step(
-        self, logits: Tensor, canvas: Canvas, rows: Tensor, valid: Tensor, timetable: Timetable, step: int, tick: int
+        self, logits: Tensor, canvas: Canvas, rows: Tensor, valid: Tensor, timetable: Timetable, step: int, draw: int
     ) -> Update:
         """One decision.
 
         Args:
             logits: (B, M, K) guided, over the canvas's vocabulary slice.
             rows, valid: (B, M) open positions, from `Canvas.open_rows`.
-            step: of this window; `tick` counts steps over the whole generation and numbers the noise.
+            step: of this window. draw: the number of the noise, another one for each step of a generation.
         """
-        ids, log_p = self.draw(suppress(logits, canvas), canvas, rows, tick)
+        ids, log_p = self.candidates(suppress(logits, canvas), canvas, rows, draw)
         score = self.confidence(log_p, ids).float()                             # (B, M)
         heat = self.temperature if self.rank_temperature is None else self.rank_temperature
         if heat := heat * self.anneal(step / timetable.steps):
-            score = score + heat * self.noise.rank(canvas.stream, tick, rows)
+            score = score + heat * self.noise.rank(canvas.stream, draw, rows)
         rank = score.masked_fill(~valid, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         write = valid & (rank < timetable.table[:, step, None])                 # exactly the quota
         return Update(rows, ids + canvas.columns.start, write, log_probability(log_p, ids).exp())
 
-    def draw(self, logits: Tensor, canvas: Canvas, rows: Tensor, tick: int) -> tuple[Tensor, Tensor]:
+    def candidates(self, logits: Tensor, canvas: Canvas, rows: Tensor, draw: int) -> tuple[Tensor, Tensor]:
         """Candidate ids (B, M) within the slice, and log-probabilities (B, M, K) at temperature 1."""
         logits = logits.to(self.noise.dtype)
         log_p = logits.log_softmax(-1)
         if self.temperature == 0:
             return logits.argmax(-1), log_p
-        noise = self.noise.token(canvas.stream, tick, rows, logits.shape[-1])
+        noise = self.noise.token(canvas.stream, draw, rows, logits.shape[-1])
         return (self.truncation(logits) / self.temperature + noise).argmax(-1), log_p
 
 

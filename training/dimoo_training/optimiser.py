@@ -22,11 +22,17 @@ class Optimiser:
 
     Args:
         model: its matrices and kernels go to Muon (Jordan et al. 2024), vectors and `apart` to AdamW.
-        lr: peak rate of both.
+        lr: peak rate of Muon, and of AdamW where `adam_lr` is None.
         apart: parts of parameter names that AdamW takes although they are matrices (embedding, head, codebook).
     """
 
-    def __init__(self, model: nn.Module, lr: float, apart: tuple[str, ...] = ("wte", "transformer.ff_out")):
+    def __init__(
+        self,
+        model: nn.Module,
+        lr: float,
+        adam_lr: float | None = None,
+        apart: tuple[str, ...] = ("wte", "transformer.ff_out"),
+    ):
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         to_adam = [p for name, p in named if p.dim() < 2 or any(part in name for part in apart)]
         chosen = {id(p) for p in to_adam}
@@ -34,10 +40,10 @@ class Optimiser:
         self.views = [MatrixView(p) for p in to_muon if p.dim() > 2]
         matrices = [p for p in to_muon if p.dim() == 2] + [view.matrix for view in self.views]
         self.parameters: list[Tensor] = [p for _, p in named]
-        self.lr = lr
+        self.rates = (lr, adam_lr or lr)
         self.parts = [
             torch.optim.Muon(matrices, lr=lr, momentum=0.95, weight_decay=0.0),
-            torch.optim.AdamW(to_adam, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+            torch.optim.AdamW(to_adam, lr=self.rates[1], betas=(0.9, 0.95), weight_decay=0.0),
         ]
 
     def step(self, scale: float = 1.0, clip: float = 1.0) -> float:
@@ -45,9 +51,9 @@ class Optimiser:
         norm = float(nn.utils.clip_grad_norm_(self.parameters, clip))
         for view in self.views:
             view.take_gradient()
-        for part in self.parts:
+        for part, rate in zip(self.parts, self.rates, strict=True):
             for group in part.param_groups:
-                group["lr"] = self.lr * scale
+                group["lr"] = rate * scale
             part.step()
         for p in self.parameters:
             p.grad = None

@@ -28,11 +28,11 @@ from dimoo_training.world import WORLDS, Scene, World, render
 ARCHITECTURE = {
     "down_block_types": ("DownEncoderBlock2D",) * 4,
     "up_block_types": ("UpDecoderBlock2D",) * 4,
-    "block_out_channels": (8, 24, 48, 96),
+    "block_out_channels": (16, 32, 48, 96),
     "layers_per_block": 1,
     "latent_channels": 32,
-    "norm_num_groups": 8,
-    "num_vq_embeddings": 256,
+    "norm_num_groups": 1,
+    "num_vq_embeddings": 512,
     "vq_embed_dim": 8,
     "sample_size": 64,
     "mid_block_add_attention": False,
@@ -48,12 +48,14 @@ class VQRecipe:
     minutes: float = 10.0
     crowd: int = 8
     """Most objects in a training picture: more than the world shows, so that fewer pixels are background."""
-    cropped: float = 0.6
-    """Share of the run on crops of 2x2 cells; then whole pictures, so that group norms see what they will meet."""
-    batch: int = 32
-    lr: float = 3e-3
+    batch: int = 16
+    lr: float = 1.5e-2
+    adam_lr: float = 3e-3
     object_weight: float = 4.0
     commitment: float = 0.05
+    continuous: float = 0.3
+    """Share of the run before there is a codebook; `jitter` is the noise on the latents then, in their spread."""
+    jitter: float = 0.1
     decay: float = 0.98
     revive_every: int = 25
     seed: int = 0
@@ -89,12 +91,33 @@ def pairs(world: World, count: int, rng: np.random.Generator) -> tuple[Tensor, T
     return pixels.permute(0, 3, 1, 2).float() / 255, shared
 
 
-def crop(pixels: Tensor, shared: Tensor, cells: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """One window of cells x cells cells out of every pair, the same in both twins: a quarter of the work each."""
-    row, column = (int(x) for x in rng.integers(0, shared.shape[-1] // 2 - cells + 1, 2))
-    window = [slice(2 * at, 2 * (at + cells)) for at in (row, column)]
-    wide = [slice(w.start * 8, w.stop * 8) for w in window]
-    return pixels[..., wide[0], wide[1]], shared[..., window[0], window[1]]
+class LocalEncoder:
+    """Keeps every encoder kernel to the taps inside the code's own 8x8 pixels.
+
+    The format has 3x3 kernels everywhere, and with them the code of a shape would depend on what stands next to it
+    (measured: the commonest code of an object's quarter then covers 43% of its appearances). Centre taps only, and
+    the first two taps of the strided kernels, make the encoder a small network per patch.
+    """
+
+    def __init__(self, model: VQModel):
+        self.kernels = []
+        for module in model.encoder.modules():
+            if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (3, 3):
+                mask = torch.zeros(3, 3)
+                if module.stride == (2, 2):
+                    mask[:2, :2] = 1
+                else:
+                    mask[1, 1] = 1
+                self.kernels.append((module.weight, mask))
+        with torch.no_grad():
+            for weight, mask in self.kernels:
+                weight.mul_((9 / mask.sum()) ** 0.5)        # fewer taps, the same variance
+        self.apply()
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        for weight, mask in self.kernels:
+            weight.mul_(mask)
 
 
 class Codebook:
@@ -103,8 +126,26 @@ class Codebook:
     def __init__(self, embedding: torch.nn.Embedding, decay: float):
         self.weight, self.decay = embedding.weight, decay
         self.weight.requires_grad_(False)
-        self.counts = torch.ones(self.weight.shape[0])
-        self.sums = self.weight.detach().clone()
+        self.counts = self.sums = None
+
+    @property
+    def started(self) -> bool:
+        return self.counts is not None
+
+    @torch.no_grad()
+    def start(self, latents: Tensor) -> None:
+        """Farthest-first over latents (n, e): each code is the latent that the codes so far serve worst.
+
+        Kinds of patches seen once in a thousand get a code of their own, and the background gets one, not hundreds.
+        """
+        chosen = latents[:1]
+        distance = torch.cdist(latents, chosen).squeeze(1)
+        for _ in range(len(self.weight) - 1):
+            worst = latents[distance.argmax()][None]
+            chosen = torch.cat([chosen, worst])
+            distance = torch.minimum(distance, torch.cdist(latents, worst).squeeze(1))
+        self.weight.copy_(chosen)
+        self.sums, self.counts = self.weight.clone(), torch.ones(len(self.weight))
 
     def nearest(self, latents: Tensor) -> Tensor:
         """(n, e) -> (n,) index of the nearest code."""
@@ -120,18 +161,16 @@ class Codebook:
         self.weight[alive] = self.sums[alive] / self.counts[alive, None]
 
     @torch.no_grad()
-    def revive(self, latents: Tensor, generator: torch.Generator, floor: float = 0.02) -> int:
-        """Give codes used less than `floor` times a step to latents that are served worst. Returns how many."""
+    def revive(self, latents: Tensor, generator: torch.Generator, floor: float = 1e-3) -> None:
+        """Give a few unused codes to latents that are served far worse than most."""
         dead = (self.counts < floor).nonzero().flatten()
         distance = torch.cdist(latents, self.weight).min(1).values.square()
-        badly = distance > 2 * distance.mean()          # a code for what is already served well would only be a twin
-        distance = distance * badly
-        dead = dead[: min(16, int(badly.sum()))]
+        badly = distance * (distance > 4 * distance.mean())     # elsewhere a new code would only be a double
+        dead = dead[: min(8, int((badly > 0).sum()))]
         if len(dead):
-            chosen = torch.multinomial(distance, len(dead), generator=generator)
+            chosen = torch.multinomial(badly, len(dead), generator=generator)
             self.weight[dead] = latents[chosen]
             self.sums[dead], self.counts[dead] = latents[chosen] * 0.1, 0.1
-        return len(dead)
 
 
 def picture_loss(made: Tensor, pixels: Tensor, object_weight: float) -> Tensor:
@@ -143,52 +182,70 @@ def picture_loss(made: Tensor, pixels: Tensor, object_weight: float) -> Tensor:
     return plain + 0.5 * edges
 
 
+def agreement(values: Tensor, others: Tensor, shared: Tensor) -> Tensor:
+    """Mean squared distance of each twin's shared cells to the other twin's `others`, all (B, h, w, e)."""
+    (a, b), (c, d) = values.chunk(2), others.chunk(2)
+    return F.mse_loss(a[shared], d[shared]) + F.mse_loss(b[shared], c[shared])
+
+
 def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
-    """Train, print a line every 100 steps, save to `out` in the diffusers layout every two minutes and at the end."""
+    """Train, print a line now and then, save to `out` in the diffusers layout every two minutes and at the end.
+
+    First without a codebook, so that the latents mean something; then the codebook starts from them.
+    """
     torch.manual_seed(recipe.seed)
     rng, generator = np.random.default_rng(recipe.seed), torch.Generator().manual_seed(recipe.seed)
     world = dataclasses.replace(WORLDS[recipe.world], max_objects=recipe.crowd)
     model = VQModel(**ARCHITECTURE)
+    local = LocalEncoder(model)
     codebook = Codebook(model.quantize.embedding, recipe.decay)
-    optimiser = Optimiser(model, recipe.lr, apart=("conv_out", "conv_in", "quant_conv"))
+    optimiser = Optimiser(model, recipe.lr, recipe.adam_lr, apart=("conv_out", "conv_in", "quant_conv"))
     start, saved, step = time.time(), time.time(), 0
     while (progress := (time.time() - start) / (60 * recipe.minutes)) < 1:
         pixels, shared = pairs(world, recipe.batch // 2, rng)
-        if progress < recipe.cropped:
-            pixels, shared = crop(pixels, shared, 2, rng)
         latents = model.encode(pixels).latents.permute(0, 2, 3, 1)              # (B, h, w, e)
-        flat = latents.reshape(-1, latents.shape[-1])
-        if step == 0:
-            codebook.weight.data = flat.detach()[torch.randperm(len(flat), generator=generator)[torch.arange(len(codebook.counts)) % len(flat)]]
-            codebook.sums = codebook.weight.clone()
-        indices = codebook.nearest(flat.detach())
-        codes = codebook.weight[indices].view_as(latents)
-        first, second = latents.chunk(2)
-        first_codes, second_codes = codes.chunk(2)
-        swapped = F.mse_loss(second[shared], first_codes[shared]) + F.mse_loss(first[shared], second_codes[shared])
+        flat = latents.detach().reshape(-1, latents.shape[-1])
         spread = latents.var(dim=(0, 1, 2)).mean()          # dividing by it takes away the reward for shrinking
-        late = min(4.0, max(0.0, 16 * (progress - 0.2)))    # agreeing before there is anything to say is a collapse
-        commitment = (F.mse_loss(latents, codes) + late * swapped) / spread
-        straight = (latents + (codes - latents).detach()).permute(0, 3, 1, 2)
-        made = model.decode(straight, force_not_quantize=True).sample
+        if progress > recipe.continuous and not codebook.started:
+            codebook.start(many_latents(model, world, rng))
+        if codebook.started:
+            indices = codebook.nearest(flat)
+            codes = codebook.weight[indices].view_as(latents)
+            used = latents + (codes - latents).detach()                         # straight through
+            tidy = (F.mse_loss(latents, codes) + 2 * agreement(latents, codes, shared)) / spread
+        else:
+            used = latents + recipe.jitter * spread.detach().sqrt() * torch.randn(latents.shape, generator=generator)
+            tidy = agreement(latents, latents.detach(), shared) / spread
+        made = model.decode(used.permute(0, 3, 1, 2), force_not_quantize=True).sample
         drawn = picture_loss(made, pixels, recipe.object_weight)
-        (drawn + recipe.commitment * commitment).backward()
+        (drawn + recipe.commitment * tidy).backward()
         optimiser.step(warmup_then_decay(progress))
-        codebook.update(flat.detach(), indices)
-        if step % recipe.revive_every == recipe.revive_every - 1 and progress < 0.6:
-            codebook.revive(flat.detach(), generator)
-        if step % 40 == 0:
-            psnr = -10 * F.mse_loss(made.clamp(0, 1), pixels).log10()
-            ours, theirs = indices.view(latents.shape[:3]).chunk(2)
-            agree = (ours[shared] == theirs[shared]).float().mean()
-            log(f"step {step:5d}  {progress:4.0%}  loss {drawn:.4f}  psnr {psnr:.1f}  commitment {commitment:.4f}  "
-                f"spread {spread:.3f}  codes {(codebook.counts > 0.02).sum()}  twins agree {agree:.1%}")
+        local.apply()
+        if codebook.started:
+            codebook.update(flat, indices)
+            if step % recipe.revive_every == 0 and progress < 0.6:
+                codebook.revive(flat, generator)
+        if step % 50 == 0:
+            psnr = -10 * F.mse_loss(made.detach().clamp(0, 1), pixels).log10()
+            entry = f"step {step:5d}  {progress:4.0%}  loss {drawn:.4f}  psnr {psnr:.1f}  tidy {tidy:.4f}"
+            if codebook.started:
+                ours, theirs = indices.view(latents.shape[:3]).chunk(2)
+                agree = (ours[shared] == theirs[shared]).float().mean()
+                entry += f"  codes {int((codebook.counts > 1e-2).sum())}  twins agree {agree:.1%}"
+            log(entry)
         if time.time() - saved > 120:
             save(model, out, recipe)
             saved = time.time()
         step += 1
     save(model, out, recipe)
     return model
+
+
+@torch.no_grad()
+def many_latents(model: VQModel, world: World, rng: np.random.Generator, batches: int = 24) -> Tensor:
+    """(n, e) latents of fresh pictures."""
+    pictures = (pairs(world, 16, rng)[0] for _ in range(batches))
+    return torch.cat([model.encode(p).latents.permute(0, 2, 3, 1).flatten(0, 2) for p in pictures])
 
 
 def save(model: VQModel, out: Path, recipe: VQRecipe) -> None:

@@ -1,0 +1,69 @@
+"""Answering questions with a loaded model, turn after turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from PIL import Image
+
+from dimoo import __version__
+from dimoo.cli import console
+from dimoo.cli.flags import Machine, Start
+from dimoo.cli.session import Session, checked, load, stated
+from dimoo.cli.sources import Source
+from dimoo.images import load_image
+from dimoo.seeds import seeds_for
+from dimoo.settings import Settings
+from dimoo.tasks import Ask, Turn
+
+
+@dataclass
+class Answerer:
+    """A conversation about `pictures`; each reply becomes a turn of it."""
+
+    session: Session
+    settings: Settings
+    length: int
+    seed: tuple[int, int]
+    sources: Sequence[Source] = ()
+    pictures: Sequence[Image.Image] = ()
+    turns: list[Turn] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, images: Sequence[str], turns: list[Turn], length: int | None, settings: dict[str, Any],
+        start: Start, machine: Machine,
+    ) -> Answerer:  # fmt: skip
+        """From the flags; everything is checked before the model is loaded."""
+        chosen = checked(settings, "text")
+        if length is not None and length < 1:
+            raise ValueError(f"--length must be at least 1, got {length}")
+        sources = [Source.of(path) for path in images]
+        pictures = [load_image(path) for path in images]
+        (seed,) = seeds_for(1, start.seed, start.index or 0)
+        session = load(machine)
+        defaults = session.pipeline.defaults
+        filled = chosen.filled(defaults, "text")
+        return cls(session, filled, length or defaults.text_length, seed, sources, pictures, turns)
+
+    def reply(self, question: str) -> dict[str, Any]:
+        """The answer with everything that made it."""
+        task = Ask(question, self.pictures, tuple(self.turns), self.length)
+        seed, index = self.seed
+        with console.progress(question, self.settings.num_inference_steps) as advance:
+            began = time.perf_counter()
+            made = self.session.pipeline.run(
+                [task], seed=seed, index=index, callback_on_step_end=lambda *_: advance(), **vars(self.settings)
+            )
+            seconds = time.perf_counter() - began
+        answer = made.texts[0]
+        told = {
+            "dimoo": __version__, "task": "ask", "question": question, "answer": answer, "length": self.length,
+            "images": [vars(source) for source in self.sources], "turns": list(self.turns), "seed": seed,
+            "index": index, "forwards": made.forwards, "seconds": round(seconds, 3),
+        }  # fmt: skip
+        self.turns.append((question, answer))
+        return {**self.session.parameters(), **stated(self.settings, "text"), **told}

@@ -1,0 +1,61 @@
+"""What the terminal shows. Results go to the standard output, everything else to the standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+out = Console(highlight=False)
+err = Console(highlight=False, stderr=True)
+
+
+def one_line(words: str) -> str:
+    return " ".join(words.split())
+
+
+def fail(words: str) -> None:
+    err.print(Text.assemble(("error: ", "bold red"), (one_line(words), "red")), soft_wrap=True)
+
+
+def note(words: str) -> None:
+    err.print(Text(one_line(words), "yellow"), soft_wrap=True)
+
+
+def say_picture(path: Path, size: tuple[int, int], seed: int, index: int, seconds: float) -> None:
+    """One line for each picture made: path, width x height, seed, seconds."""
+    start = f"seed {seed}" + (f" index {index}" if index else "")
+    rest = f"  {size[0]}x{size[1]}  {start}  {seconds:.2f} s"
+    out.print(Text.assemble((str(path), "bold green"), (rest, "dim")), soft_wrap=True)
+
+
+@contextmanager
+def progress(words: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar of `total` steps that goes away when it is done; call what it gives after each step."""
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        task = bar.add_task(one_line(words)[:50], total=total)
+        yield lambda: bar.advance(task)
+
+
+def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a small table; cells are plain text, or rich text with a style."""
+    made = Table(title=Text(title, "bold"), title_justify="left", show_header=any(headings), box=None)
+    for number, heading in enumerate(headings):
+        made.add_column(heading, header_style="dim", style="cyan" if number == 0 else "", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    out.print(made)
+
+
+def facts(title: str, values: Mapping[str, Any]) -> None:
+    """Print names and values."""
+    table(title, ("", ""), list(values.items()))

@@ -1,0 +1,101 @@
+"""Making pictures: one at a time, so that each depends on nothing but its own parameters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from dimoo import __version__
+from dimoo.cli import console
+from dimoo.cli.destination import Destination
+from dimoo.cli.flags import Machine, Output
+from dimoo.cli.requests import Request, parameters
+from dimoo.cli.session import Session, load, stated
+from dimoo.images import save_png
+from dimoo.seeds import seeds_for
+from dimoo.settings import Settings
+from dimoo.tasks import Edit, Task
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one command makes: `output.num_images` of each request, on the random streams (seed, index), ..."""
+
+    requests: Sequence[Request]
+    settings: Settings
+    seed: int | None = None
+    index: int = 0
+    fingerprint: str | None = None
+    """Of the model that is expected, when a picture is repeated."""
+
+
+def draw(order: Order, machine: Machine, output: Output) -> None:
+    """Make, save and report every picture of an order. A failure leaves the pictures before it."""
+    count = 1 if output.num_images is None else output.num_images
+    if count < 1:
+        raise ValueError(f"--num-images must be at least 1, got {count}")
+    if output.preview_every is not None and output.preview_every < 1:
+        raise ValueError(f"--preview-every must be at least 1, got {output.preview_every}")
+    if order.index < 0:
+        raise ValueError(f"--index must be 0 or more, got {order.index}")
+    requests = [request for request in order.requests for _ in range(count)]
+    destination = Destination.of(output.out, len(requests))
+    session = load(machine)
+    if order.fingerprint not in (None, session.fingerprint):
+        console.note(f"the weights of {session.model} are not those that made the picture: pixels will differ")
+    seeds = seeds_for(len(requests), order.seed, order.index)
+    for number, (request, start) in enumerate(zip(requests, seeds, strict=True)):
+        with destination.picture(number, request.prompt, *start) as path:
+            draw_one(session, request, order.settings, start, path, destination, output.preview_every)
+
+
+def draw_one(
+    session: Session, request: Request, settings: Settings, start: tuple[int, int], path: Path,
+    destination: Destination, preview_every: int | None,
+) -> None:  # fmt: skip
+    """One picture with its previews."""
+    pipeline, task = session.pipeline, request.task(session.pipeline.defaults)
+    settings = settings.filled(pipeline.defaults, "image", edit=isinstance(task, Edit))
+    seed, index = start
+    made_of = {
+        "dimoo": __version__, **session.parameters(), **parameters(request), **stated(settings, "image"),
+        "seed": seed, "index": index,
+    }  # fmt: skip
+    with console.progress(request.prompt or path.stem, settings.num_inference_steps) as advance:
+
+        def on_step(_, step: int, tick: int, tensors: dict[str, Any]) -> None:
+            advance()
+            if preview_every and (step + 1) % preview_every == 0:
+                save(preview(session, task, tensors["ids"]), destination.frame(path, step + 1), made_of, step=step + 1)
+
+        began = time.perf_counter()
+        made = pipeline.run([task], seed=seed, index=index, callback_on_step_end=on_step, **vars(settings))
+        seconds = time.perf_counter() - began
+    picture = made.images[0]
+    save(picture, path, made_of, forwards=made.forwards)
+    console.say_picture(path, picture.size, seed, index, seconds)
+    tell_of_fitting(task, picture)
+
+
+def save(picture: Image.Image, path: Path, made_of: dict[str, Any], **more: Any) -> None:
+    save_png(picture, path, {**made_of, "height": picture.height, "width": picture.width, **more})
+
+
+def preview(session: Session, task: Task, ids: Any) -> Image.Image:
+    """The unfinished picture of a canvas of one row, ids (1, T)."""
+    codec = session.pipeline.codec
+    grid = task.grid(codec) if callable(task.grid) else task.grid
+    return codec.preview(ids[0].cpu(), grid)
+
+
+def tell_of_fitting(task: Task, picture: Image.Image) -> None:
+    """Say so when the source picture was scaled and cut to what the model takes."""
+    source = task.images[0] if isinstance(task, Edit) else getattr(task, "image", picture)
+    if source.size != picture.size:
+        was, now = (f"{size[0]}x{size[1]}" for size in (source.size, picture.size))
+        console.note(f"the source is {was}; it was fitted to {now}, which this model takes")

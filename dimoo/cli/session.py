@@ -1,0 +1,103 @@
+"""A loaded model, and what a picture has to know about it to be repeated."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dimoo.checkpoint import locate
+from dimoo.cli.flags import Machine
+from dimoo.pipeline import DiMOOPipeline
+from dimoo.settings import Defaults, Settings
+
+MODEL = "dimoo-tiny"
+DTYPES = {"cpu": "float32", "cuda": "bfloat16"}
+"""Kind of device -> its usual precision."""
+ALLOWED_DTYPES = ("float32", "bfloat16", "float16")
+SLICES, SLICE = 16, 65536
+
+
+@dataclass(frozen=True)
+class Session:
+    """A pipeline on its device."""
+
+    pipeline: DiMOOPipeline
+    model: str
+    fingerprint: str
+    device: str
+    dtype: str
+
+    def parameters(self) -> dict[str, Any]:
+        """What pixels depend on besides the request and the settings."""
+        return {
+            "model": self.model, "model_fingerprint": self.fingerprint, "device": self.device, "dtype": self.dtype,
+        }  # fmt: skip
+
+
+def load(machine: Machine) -> Session:
+    """Load the model. Raises ValueError for a device or dtype that is not there, and for a broken checkpoint."""
+    device = find_device(machine.device or "auto")
+    dtype = machine.dtype or DTYPES[device.type]
+    if dtype not in ALLOWED_DTYPES:
+        raise ValueError(f"unknown --dtype {dtype!r}; allowed: {', '.join(ALLOWED_DTYPES)}")
+    name = machine.model or MODEL
+    folder = locate(name)
+    quiet()
+    pipeline = DiMOOPipeline.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device)
+    pipeline.set_progress_bar_config(disable=True)
+    return Session(pipeline, name, fingerprint(folder), str(device), dtype)
+
+
+def find_device(name: str) -> torch.device:
+    """auto takes the GPU when there is one."""
+    there = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if there else "cpu")
+    kind, colon, number = name.partition(":")
+    if kind not in DTYPES or (colon and not number.isdecimal()):
+        raise ValueError(f"unknown --device {name!r}; allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
+    count = torch.cuda.device_count() if there else 0
+    if kind == "cuda" and int(number or 0) >= count:
+        raise ValueError(f"--device {name}: this machine has {count or 'no'} CUDA device(s); see: dimoo doctor")
+    return torch.device(name)
+
+
+def fingerprint(folder: Path) -> str:
+    """Tells weights apart without reading all of them: sizes, and slices spread over every file."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.safetensors")):
+        size = path.stat().st_size
+        found.update(f"{path.relative_to(folder).as_posix()} {size}\n".encode())
+        with path.open("rb") as file:
+            for part in range(SLICES):
+                file.seek(max(0, size - SLICE) * part // (SLICES - 1))
+                found.update(file.read(SLICE))
+    return found.hexdigest()[:16]
+
+
+def quiet() -> None:
+    """The libraries' own loading bars would stand between ours."""
+    from diffusers.utils import logging as diffusers_logging
+    from transformers.utils import logging as transformers_logging
+
+    for logging in (transformers_logging, diffusers_logging):
+        logging.disable_progress_bar()
+        logging.set_verbosity_error()
+
+
+def checked(settings: dict[str, Any], kind: str = "image") -> Settings:
+    """Settings, with every name and number looked at before a model is loaded. Raises ValueError."""
+    made = Settings(**settings)
+    filled = made.filled(Defaults(), kind)
+    filled.scheduler(), filled.guider(), filled.blocks(kind), filled.cache_policy()
+    return made
+
+
+def stated(settings: Settings, kind: str) -> dict[str, Any]:
+    """What filled settings come to, as a picture keeps them; what is not there is no limit."""
+    unused = {"block_length"} if kind == "image" else set()
+    return {name: value for name, value in vars(settings).items() if value is not None and name not in unused}

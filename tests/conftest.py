@@ -1,0 +1,89 @@
+"""Fixtures shared by the test files: a complete checkpoint of random weights, built in a second."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import VQModel
+from PIL import Image
+
+from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
+from dimoo.pipeline import DiMOOPipeline
+from dimoo.settings import Defaults
+from dimoo.vocab import Vocab
+from dimoo_training.sft import read_vocab
+from dimoo_training.vq import ARCHITECTURE
+from dimoo_training.words import build_tokenizer
+
+DEFAULTS = Defaults(
+    height=32, width=32, image_side=64, steps=4, guidance_scale=2.0, text_guidance_scale=1.5,
+    image_guidance_scale=2.0, temperature=1.0, text_length=12, text_steps=6, block_length=6,
+)  # fmt: skip
+CODES = 64
+
+
+def build_pipeline(seed: int = 0) -> DiMOOPipeline:
+    """A pipeline of random weights: 8 pixels a code, 64 codes, two layers; it draws 32x32 in four steps."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        small = {"block_out_channels": (8, 8, 8, 8), "latent_channels": 8, "vq_embed_dim": 4}
+        vqvae = VQModel(**ARCHITECTURE | small | {"num_vq_embeddings": CODES}).eval()
+        latents = vqvae.encode(torch.rand(1, 3, 64, 64)).latents  # so that pictures get many codes
+        vqvae.quantize.embedding.weight.data = latents.detach()[0].flatten(1).T.contiguous()
+        tokenizer = build_tokenizer(vocab_size=360, samples=150)
+        vocab = read_vocab(tokenizer, CODES)
+        config = LLaDAConfig(
+            d_model=32, n_heads=4, n_layers=2, mlp_hidden_size=64, rope_theta=1000.0, qk_norm=True,
+            max_sequence_length=512, vocab_size=vocab.size, mask_token_id=vocab.mask, pad_token_id=vocab.pad,
+            eos_token_id=tokenizer.eos_token_id, image_token_offset=vocab.image_offset, codebook_size=CODES,
+            initializer_range=0.2,
+        )  # fmt: skip
+        model = LLaDAForMultiModalGeneration(config).eval()
+    pipeline = DiMOOPipeline(model, tokenizer, vqvae)
+    pipeline.set_defaults(DEFAULTS)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory) -> Path:
+    """A checkpoint folder in the hosted layout, random weights. Read only: copy it before changing it."""
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
+    build_pipeline().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny(tiny_folder) -> DiMOOPipeline:
+    """The pipeline of `tiny_folder`, loaded afresh, so a test may change it."""
+    pipeline = DiMOOPipeline.from_pretrained(tiny_folder)
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+@pytest.fixture
+def photo() -> Image.Image:
+    """A colourful 64x64 picture in which no two cells of 8 pixels are alike."""
+    noise = torch.rand(3, 64, 64, generator=torch.Generator().manual_seed(7))
+    ramp = torch.linspace(0, 1, 64)
+    pixels = torch.stack([ramp.expand(64, 64), ramp[:, None].expand(64, 64), noise[0]]) * 0.8 + 0.2 * noise
+    return Image.fromarray((pixels.permute(1, 2, 0) * 255).byte().numpy())
+
+
+@pytest.fixture(scope="session")
+def vocab() -> Vocab:
+    """A vocabulary of 40 ids: 8 special ones, 16 words, 16 image codes."""
+    special = {"pad": 0, "mask": 1, "newline": 2, "boi": 3, "eoi": 4, "uncondition": 5, "boa": 6, "eoa": 7}
+    return Vocab(**special, image_offset=24, codebook_size=16, size=40)
+
+
+@pytest.fixture(scope="session")
+def small_llada(vocab) -> LLaDAForMultiModalGeneration:
+    """A two-layer model of `vocab` whose answers depend on everything it sees."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        config = LLaDAConfig(
+            d_model=32, n_heads=4, n_kv_heads=2, n_layers=2, mlp_hidden_size=64, vocab_size=vocab.size,
+            mask_token_id=vocab.mask, rope_theta=100.0, qk_norm=True, initializer_range=0.3,
+        )  # fmt: skip
+        return LLaDAForMultiModalGeneration(config).eval()

@@ -1,0 +1,199 @@
+"""Replay golden traces through our own classes: `python tests/golden/replay.py DIR ...`.
+
+One line a case: what was compared, or what differs (step, how many ids). The exit code is 1 when anything
+differs. Ids and masks must agree exactly, logits within 1e-4. README.md describes the format of a folder.
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from dimoo import ops
+from dimoo.blocks import BlockSchedule, LeftToRight, WholeCanvas
+from dimoo.cache import KVStore, MaxLogitCache, NoCache, published
+from dimoo.canvas import Canvas, Row, Window
+from dimoo.guidance import Guider, NoGuidance, TextGuidance, TextImageGuidance
+from dimoo.model import LLaDAForMultiModalGeneration
+from dimoo.sampling import RandomStream, Scheduler, denoise
+from dimoo.sampling.quotas import Quota, cosine, even
+from dimoo.sampling.scheduler import Timetable
+from dimoo.vocab import TOKEN_STRINGS, Vocab
+
+
+@dataclass
+class Case:
+    """One recorded case: its tensors, its noise in place of our own, and what we found to differ."""
+
+    name: str
+    settings: dict
+    traces: dict[str, Tensor]
+    vocab: Vocab
+    model: LLaDAForMultiModalGeneration
+    wrong: list[str] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)
+    dtype = torch.float32
+
+    def __getitem__(self, key: str) -> Tensor:
+        return self.traces[key]
+
+    def token(self, stream: RandomStream, step: int, rows: Tensor, count: int) -> Tensor:
+        return self[f"token_gumbel.{len(self.states) - 1}"]
+
+    def rank(self, stream: RandomStream, step: int, rows: Tensor) -> Tensor:
+        return self[f"remask_gumbel.{len(self.states) - 1}"]
+
+    def same(self, what: str, ours: Tensor, recorded: Tensor) -> None:
+        if ours.shape != recorded.shape:
+            self.wrong.append(f"{what}: shape {list(ours.shape)} instead of {list(recorded.shape)}")
+        elif count := int((ours != recorded).sum()):
+            self.wrong.append(f"{what}: {count} of {ours.numel()} differ")
+
+    def same_rows(self, key: str, rows: Tensor) -> None:
+        self.same(key, torch.zeros_like(self[key]).index_fill(1, rows, True), self[key])
+
+    def close(self, key: str, ours: Tensor) -> None:
+        if not torch.allclose(ours, self[key], rtol=0, atol=1e-4):
+            self.wrong.append(f"{key}: off by up to {float((ours - self[key]).abs().max()):.2e}")
+
+
+class NeverIdle(Timetable):
+    def idle(self, step: int) -> bool:
+        return False
+
+
+class EveryStep(Scheduler):
+    """The reference calls the network also at steps that commit nothing; so its steps and ours keep count."""
+
+    def timetable(self, canvas: Canvas, window: Window) -> Timetable:
+        return NeverIdle(**vars(super().timetable(canvas, window)))
+
+
+def fill(case: Case, row: Row, guider: Guider, blocks: BlockSchedule, quota: Quota) -> tuple[Tensor, str]:
+    """Fill a row, comparing the canvas of every step and the rows of every partial pass; returns the ids."""
+    s, canvas, partial = case.settings, Canvas([row], case.vocab, [(0, 0)]), {}
+    case.states.append(canvas.row(0))
+
+    def select(*given) -> Tensor:  # is asked for one branch after the other
+        rows, step = published(*given), len(case.states) - 1
+        done = sum(key.endswith(f".{step}") for key in partial)
+        partial[f"{guider.branches[done]}_recompute_mask.{step}"] = rows
+        return rows
+
+    numbers = ("cache_ratio", "warmup_ratio", "refresh_interval")
+    cache = MaxLogitCache(*(s[name] for name in numbers), select) if s.get("use_cache") else NoCache()
+    scheduler = EveryStep(quota=quota, temperature=s["temperature"], noise=case)
+    slots = {"scheduler": scheduler, "guider": guider, "blocks": blocks, "cache": cache}
+    forwards = denoise(canvas, case.model, **slots, on_step=lambda _: case.states.append(canvas.row(0)))
+    ids = torch.stack([torch.cat([row.conditions["cond"], state]) for state in case.states])
+    compare(case, ids[:-1], partial)
+    return ids[-1], f"{len(ids)} states, {forwards} forwards{f', {len(partial)} masks' * bool(partial)}"
+
+
+def compare(case: Case, ids: Tensor, partial: dict[str, Tensor]) -> None:
+    expected = case["step_inputs"]
+    if len(ids) != len(expected):  # a step that commits nothing repeats its canvas, or is left out
+        ids, expected = ids.unique_consecutive(dim=0), expected.unique_consecutive(dim=0)
+    masks = {key for key in case.traces if "_recompute_mask." in key}
+    for key in sorted(masks):
+        case.same_rows(key, partial.get(key, torch.zeros(0, dtype=torch.long)))
+    if masks and (more := partial.keys() - masks):
+        case.wrong.append(f"partial passes that the reference did not make: {', '.join(sorted(more))}")
+    if ids.shape != expected.shape:
+        return case.same("canvases", ids, expected)
+    for step in (ids != expected).any(1).nonzero().flatten().tolist()[:1]:  # all others follow from the first
+        case.same(f"ids of step {step}", ids[step], expected[step])
+
+
+def network(case: Case) -> str:
+    """A full pass or, where two are recorded, also a partial one over the rows that the rule chooses."""
+    if "second_ids" not in case.traces:
+        case.close("logits", case.model(case["input_ids"]).logits)
+        return f"{case['logits'].numel()} logits"
+    store = KVStore()
+    logits = case.model(case["first_ids"], kv=store).logits
+    case.close("first_logits", logits)
+    rows = published(logits[0].amax(-1), None, None, case.settings["recompute_fraction"])
+    case.same_rows("recompute_mask", rows)
+    fresh = case.model(case["second_ids"], kv=store, rows=rows[None]).logits
+    case.close("second_logits", ops.scatter_rows(logits, rows[None], fresh))
+    return f"{logits.numel()} logits, {len(rows)} of {logits.shape[1]} rows recomputed"
+
+
+def picture(case: Case) -> str:
+    s, v = case.settings, case.vocab
+    (conditions, guider), grid = asked(case), (s["grid_height"], s["grid_width"])
+    image = v.empty_image(*grid)
+    if "partial_image_ids" in case.traces:
+        image = v.lay_out(case["partial_image_ids"].view(grid) - v.image_offset)
+    row = Row(torch.cat([torch.tensor([v.boa]), image, torch.tensor([v.eoa])]), conditions, v.codes, grid)
+    ids, done = fill(case, row, guider, WholeCanvas(s["steps"]), cosine)
+    codes = v.read_codes(ids[len(conditions["cond"]) + 1 : -1], *grid)
+    case.same("vq_ids", codes.flatten() + v.image_offset, case["vq_ids"][0])
+    return done
+
+
+def asked(case: Case) -> tuple[dict[str, Tensor], Guider]:
+    """What stands before the picture in every branch, and how the branches are combined."""
+    s, text = case.settings, case["prompt_ids"]
+    if s["task"] != "image_to_image":
+        guider = TextGuidance(s["guidance_scale"]) if s.get("guidance_scale") else NoGuidance()
+        return {"cond": text, "uncond": case["uncond_ids"]}, guider
+    dropped, source = case["uncond_prompt_ids"], case["source_image_ids"]
+    cond, no_text = (torch.cat([ids[:-1], source, ids[-1:]]) for ids in (text, dropped))
+    guider = TextImageGuidance(s["text_guidance_scale"], s["image_guidance_scale"])
+    return {"cond": cond, "no_text": no_text, "no_image": text}, guider
+
+
+def words(case: Case) -> str:
+    s, ids = case.settings, case["input_ids"][0]
+    opening = s["answer_start"] - 1  # the answer token stands before the first mask
+    row = Row(ids[opening:], {"cond": ids[:opening]}, case.vocab.everything)
+    ids, done = fill(case, row, NoGuidance(), LeftToRight(s["steps"], s["block_length"]), even)
+    case.same("output_ids", ids, case["output_ids"][0])
+    return done
+
+
+REPLAYS = {"text_to_image": picture, "inpaint": picture, "image_to_image": picture, "understanding": words}
+REPLAYS[None] = network
+
+
+def report(case: Case) -> str:
+    """Replay one case and say so in one line; whatever stops it is a difference."""
+    try:
+        done = REPLAYS[case.settings.get("task")](case)
+    except Exception as error:
+        case.wrong.append(f"stopped by {type(error).__name__}: {error}")
+    return f"FAIL {case.name:8} {'; '.join(case.wrong)}" if case.wrong else f"ok   {case.name:8} {done}"
+
+
+def read_cases(folder: Path) -> list[Case]:
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    ids = {role: meta["special_token_ids"][role] for role in TOKEN_STRINGS}
+    offset, codes, size = (meta[name] for name in ("image_token_offset", "codebook_size", "vocab_size"))
+    vocab = Vocab(**ids, image_offset=offset, codebook_size=codes, size=size)
+    model = LLaDAForMultiModalGeneration.from_pretrained(folder / "model", dtype=torch.float32).eval()
+    traces = {name: {} for name in meta["cases"]}
+    for key, value in load_file(folder / "traces.safetensors").items():
+        name, _, tensor = key.partition(".")
+        traces.setdefault(name, {})[tensor] = value.long() if value.dtype == torch.int32 else value
+    return [Case(name, settings, traces[name], vocab, model) for name, settings in meta["cases"].items()]
+
+
+@torch.inference_mode()
+def main(folders: list[str]) -> int:
+    cases = [case for folder in folders for case in read_cases(Path(folder))]
+    for case in cases:
+        print(report(case), flush=True)
+    for text in (Path(folder) / "text_meta.json" for folder in folders):
+        for name in json.loads(text.read_text("utf-8")) if text.exists() else ():
+            print(f"not yet {name}")
+    return int(not cases or any(case.wrong for case in cases))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) if sys.argv[1:] else __doc__)

@@ -1,0 +1,61 @@
+"""What `dimoo train` runs: a recipe by name, the training, and at the end a checkpoint to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from diffusers import VQModel
+
+from dimoo.assets import asset
+from dimoo.model.llada import LLaDAForMultiModalGeneration
+from dimoo.pipeline import DiMOOPipeline
+from dimoo.resolve import resolve
+from dimoo.settings import Defaults
+from dimoo_training import sft as supervised
+from dimoo_training import vq as tokenizer
+from dimoo_training.recipes import RECIPES
+from dimoo_training.vq import VQRecipe
+from dimoo_training.words import build_tokenizer
+
+VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.5), "tiny": VQRecipe}
+
+DEFAULTS = Defaults(
+    height=64, width=64, image_side=64, steps=16, guidance_scale=0.0, text_guidance_scale=0.0,
+    image_guidance_scale=0.0, text_length=48, text_steps=16, block_length=48,
+)  # fmt: skip
+"""How a model of the small world is sampled unless the user says otherwise."""
+
+
+def vq(recipe: str, out: Path) -> None:
+    """Train an image tokenizer into the folder `out`. Raises ValueError for an unknown recipe."""
+    chosen = resolve(recipe, VQ_RECIPES, "recipe")()
+    print(f"training the image tokenizer for {chosen.minutes:g} minutes", flush=True)
+    tokenizer.train(chosen, out, log=_log)
+    print(f"the image tokenizer is in {out}; next: dimoo train sft --vq {out}")
+
+
+def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
+    """Train a model, from `out/state.pt` on when it is there; a checkpoint to load comes into `out/checkpoint`.
+
+    Raises ValueError for an unknown recipe or a folder without an image tokenizer.
+    """
+    chosen = resolve(recipe, RECIPES, "recipe")()
+    vq_folder = asset("dimoo-tiny/vqvae") if vq_folder is None else vq_folder
+    if not (vq_folder / "config.json").is_file():
+        raise ValueError(f"{vq_folder} holds no image tokenizer; make one with: dimoo train vq --out {vq_folder}")
+    if (out / "state.pt").exists():
+        print(f"going on with the run in {out}", flush=True)
+    model = supervised.train(chosen, vq_folder, out, log=_log)
+    assemble(model, vq_folder, out / "checkpoint")
+    print(f'trained; try: dimoo generate "a red circle" --model {out / "checkpoint"}')
+
+
+def assemble(model: LLaDAForMultiModalGeneration, vq_folder: Path, folder: Path) -> None:
+    """Write one checkpoint in the hosted layout: model, text tokenizer, image tokenizer, sampling defaults."""
+    pipeline = DiMOOPipeline(model.eval(), build_tokenizer(), VQModel.from_pretrained(vq_folder))
+    pipeline.set_defaults(DEFAULTS)
+    pipeline.save_pretrained(folder)
+
+
+def _log(words: str) -> None:
+    print(words, flush=True)
