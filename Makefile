@@ -22,7 +22,7 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 	@$(py) -m pytest $(ARGS)
 
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
-	@$(py) -m dimoo.demo --out out/demo $(ARGS)
+	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

@@ -38,12 +38,12 @@ class RandomStream:
         self.keys = mix(mix(pairs[:, 0]) + GOLDEN * (pairs[:, 1] + 1)).to(device)          # (B,)
 
     def uniform(self, purpose: int, step: int, positions: Tensor, count: int = 1) -> Tensor:
-        """Float32 in (0, 1) of shape (B, M, count) for positions (B, M); 24 random bits each."""
+        """Float32 in (0, 1), both excluded, of shape (B, M, count) for positions (B, M); 23 random bits each."""
         keys = mix(self.keys + _wrap(GOLDEN * (4 * step + purpose)))[:, None]              # (B, 1)
         keys = mix(keys + GOLDEN * (positions + 1))[..., None]                             # (B, M, 1)
         columns = torch.arange(1, count + 1, device=positions.device)
-        bits = _shift(mix(keys + GOLDEN * columns), 40)                                    # (B, M, count)
-        return (bits.float() + 0.5) * 2.0**-24
+        bits = _shift(mix(keys + GOLDEN * columns), 41)                                    # (B, M, count)
+        return (bits.float() + 0.5) * 2.0**-23          # with one bit more the largest would round to 1
 
 
 def _wrap(number: int) -> int:

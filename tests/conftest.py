@@ -6,7 +6,9 @@ import pytest
 import torch
 from diffusers import VQModel
 from PIL import Image
+from typer.testing import CliRunner
 
+from dimoo.cli import app
 from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults
@@ -87,3 +89,26 @@ def small_llada(vocab) -> LLaDAForMultiModalGeneration:
             mask_token_id=vocab.mask, rope_theta=100.0, qk_norm=True, initializer_range=0.3,
         )  # fmt: skip
         return LLaDAForMultiModalGeneration(config).eval()
+
+
+@pytest.fixture
+def cli(tiny_folder, tmp_path, monkeypatch):
+    """Call the `dimoo` command in an empty folder, with the model of `tiny_folder` unless the call names one."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words, code: int = 0):
+        words = [str(word) for word in words]
+        if words[0] in ("generate", "edit", "inpaint", "ask") and not {"--model", "--from"} & set(words):
+            words[1:1] = ["--model", str(tiny_folder)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def photo_file(photo, tmp_path) -> str:
+    """`photo`, saved in the folder where `cli` runs."""
+    photo.save(tmp_path / "photo.png")
+    return "photo.png"

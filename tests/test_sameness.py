@@ -117,10 +117,12 @@ UNEQUAL = {
 }
 
 
-@pytest.mark.parametrize("name", GUIDERS)
+# an interval is counted in the steps of the longest row, so unlike numbers of blocks matter to it
+PAIRS = [(kind, name) for kind in UNEQUAL for name in GUIDERS if (kind, name) != ("text", "interval")]
+
+
+@pytest.mark.parametrize(("kind", "name"), PAIRS)
 def test_rows_with_fewer_masks_than_steps_or_fewer_blocks_too(vocab, denoiser, kind, name):
-    if (kind, name) == ("text", "interval"):
-        pytest.skip("progress is counted in the longest row's steps")
     rows, slots = UNEQUAL[kind](vocab), {"guider": make_guider(name)}
     together, _ = fill(rows, SEEDS, vocab, denoiser, kind, **slots)
     assert same(together, each_alone(rows, SEEDS, vocab, denoiser, kind, **slots))
@@ -195,4 +197,5 @@ def test_a_stopped_generation_stops_at_once(vocab, denoiser, kind, guider):
     )
     assert seen == [0, 1]
     assert bool(canvas.masked.any())
-    assert forwards == sum(active(guider.weights(step / 6)) for step in (0, 1))
+    steps = {"image": 6, "text": 4}[kind]  # of the first window
+    assert forwards == sum(active(guider.weights(step / steps)) for step in (0, 1))

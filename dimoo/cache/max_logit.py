@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dimoo import ops
+from dimoo.cache.none import NoCache
 from dimoo.cache.store import KVStore
 from dimoo.canvas import Sequences
 
@@ -77,12 +78,19 @@ class MaxLogitSession:
     recomputed: list[Tensor] = field(default_factory=list)
     """Rows of the last partial pass, one index tensor per sequence; for inspection."""
 
+    def due(self, step: int) -> bool:
+        """Whether the settings ask for a full pass."""
+        return step <= self.warm or (step - self.warm) % self.settings.refresh == 0
+
     def is_full(self, step: int, sequences: Sequences) -> bool:
         fitting = self.stored is not None and len(self.stored) >= len(sequences.ids)
-        return not fitting or step <= self.warm or (step - self.warm) % self.settings.refresh == 0
+        return not fitting or self.due(step)
 
     def logits(self, denoiser, sequences: Sequences, rows: Tensor, columns: slice, step: int) -> Tensor:
         """Logits (nB, M, K) of the answer positions `rows` (B, M) in every branch, fresh or remembered."""
+        if self.due(step) and self.due(step + 1):                               # nothing of it would be read again
+            self.stored = None
+            return NoCache().logits(denoiser, sequences, rows, columns, step)
         if self.is_full(step, sequences):
             self.kv = KVStore()
             self.stored = denoiser(sequences.ids, key_mask=sequences.key_mask, kv=self.kv, columns=columns).logits

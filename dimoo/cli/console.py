@@ -41,7 +41,8 @@ def progress(words: str, total: int) -> Iterator[Callable[[], None]]:
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+    plain = {"redirect_stdout": False, "redirect_stderr": False, "disable": not err.is_terminal}
+    with Progress(*columns, console=err, transient=True, **plain) as bar:
         task = bar.add_task(one_line(words)[:50], total=total)
         yield lambda: bar.advance(task)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
+from torch import Tensor
 
 from dimoo import __version__
 from dimoo.cli import console
@@ -19,7 +20,7 @@ from dimoo.cli.session import Session, load, stated
 from dimoo.images import save_png
 from dimoo.seeds import seeds_for
 from dimoo.settings import Settings
-from dimoo.tasks import Edit, Task
+from dimoo.tasks import Codec, Edit, Task
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,25 @@ def draw(order: Order, machine: Machine, output: Output) -> None:
     seeds = seeds_for(len(requests), order.seed, order.index)
     for number, (request, start) in enumerate(zip(requests, seeds, strict=True)):
         with destination.picture(number, request.prompt, *start) as path:
-            draw_one(session, request, order.settings, start, path, destination, output.preview_every)
+            made = draw_one(session, request, order.settings, start, path, destination, output.preview_every)
+            console.say_picture(path, made.picture.size, *start, made.seconds)
+            tell_of_fitting(made)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A picture, the task it answers, and how long the model took."""
+
+    picture: Image.Image
+    task: Task
+    seconds: float
 
 
 def draw_one(
     session: Session, request: Request, settings: Settings, start: tuple[int, int], path: Path,
-    destination: Destination, preview_every: int | None,
-) -> None:  # fmt: skip
-    """One picture with its previews."""
+    destination: Destination, preview_every: int | None = None,
+) -> Made:  # fmt: skip
+    """Make and save one picture, with its previews."""
     pipeline, task = session.pipeline, request.task(session.pipeline.defaults)
     settings = settings.filled(pipeline.defaults, "image", edit=isinstance(task, Edit))
     seed, index = start
@@ -71,31 +83,29 @@ def draw_one(
         def on_step(_, step: int, tick: int, tensors: dict[str, Any]) -> None:
             advance()
             if preview_every and (step + 1) % preview_every == 0:
-                save(preview(session, task, tensors["ids"]), destination.frame(path, step + 1), made_of, step=step + 1)
+                frame = preview(session.pipeline.codec, task, tensors["ids"][0])
+                save(frame, destination.frame(path, step + 1), made_of, step=step + 1)
 
         began = time.perf_counter()
         made = pipeline.run([task], seed=seed, index=index, callback_on_step_end=on_step, **vars(settings))
         seconds = time.perf_counter() - began
-    picture = made.images[0]
-    save(picture, path, made_of, forwards=made.forwards)
-    console.say_picture(path, picture.size, seed, index, seconds)
-    tell_of_fitting(task, picture)
+    save(made.images[0], path, made_of, forwards=made.forwards)
+    return Made(made.images[0], task, seconds)
 
 
 def save(picture: Image.Image, path: Path, made_of: dict[str, Any], **more: Any) -> None:
     save_png(picture, path, {**made_of, "height": picture.height, "width": picture.width, **more})
 
 
-def preview(session: Session, task: Task, ids: Any) -> Image.Image:
-    """The unfinished picture of a canvas of one row, ids (1, T)."""
-    codec = session.pipeline.codec
+def preview(codec: Codec, task: Task, answer: Tensor) -> Image.Image:
+    """The unfinished picture of a task, answer (T,); what is open is grey."""
     grid = task.grid(codec) if callable(task.grid) else task.grid
-    return codec.preview(ids[0].cpu(), grid)
+    return codec.preview(answer.cpu(), grid)
 
 
-def tell_of_fitting(task: Task, picture: Image.Image) -> None:
+def tell_of_fitting(made: Made) -> None:
     """Say so when the source picture was scaled and cut to what the model takes."""
-    source = task.images[0] if isinstance(task, Edit) else getattr(task, "image", picture)
-    if source.size != picture.size:
-        was, now = (f"{size[0]}x{size[1]}" for size in (source.size, picture.size))
+    source = made.task.images[0] if isinstance(made.task, Edit) else getattr(made.task, "image", made.picture)
+    if source.size != made.picture.size:
+        was, now = (f"{size[0]}x{size[1]}" for size in (source.size, made.picture.size))
         console.note(f"the source is {was}; it was fitted to {now}, which this model takes")

@@ -128,6 +128,13 @@ def _parameters(bundle: type) -> list[inspect.Parameter]:
     ]
 
 
+def flag_of(name: str) -> str:
+    """num_inference_steps -> --steps: what a setting is called on the command line."""
+    hint = get_type_hints(Sampling, include_extras=True).get(name)
+    said = hint.__metadata__[0].default if hint else ...
+    return said if isinstance(said, str) else "--" + name.replace("_", "-")
+
+
 def numbers(text: str, count: int, flag: str, kind: type = int) -> tuple:
     """ "1,2,3,4" -> (1, 2, 3, 4). Raises ValueError naming the flag."""
     try:

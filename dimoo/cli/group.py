@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dimoo.cli.console import fail
+from dimoo.cli.console import fail, note
 
 UsageError = typer.BadParameter.__base__
 """The class of unknown flags and missing arguments: click's, or that of the click inside newer typers."""
@@ -31,6 +31,8 @@ class Group(TyperGroup):
             if len(kept) < len(given) or not standalone_mode:
                 raise
             code = explain(error)
+        if code == STOPPED:
+            note("stopped")
         if standalone_mode:
             sys.exit(code if isinstance(code, int) else 0)
         return code
@@ -38,6 +40,8 @@ class Group(TyperGroup):
 
 def explain(error: BaseException) -> int:
     """Say what went wrong and return the exit code; what is not the user's doing is raised again."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return STOPPED
     for kinds, words, code in OUTCOMES:
         if isinstance(error, kinds):
             fail(words(error))
@@ -56,6 +60,5 @@ OUTCOMES = (
     (UsageError, lambda error: error.format_message(), MISTAKE),
     (ValueError, str, MISTAKE),
     (OSError, _os_error, FAILURE),
-    ((KeyboardInterrupt, typer.Abort), lambda error: "stopped", STOPPED),
 )
 """(kinds of error, how to say it, exit code); the first that fits counts."""

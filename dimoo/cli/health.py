@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+import psutil  # comes with accelerate
 import torch
 from rich.text import Text
 
@@ -45,7 +45,7 @@ def show(model: str | None) -> None:
     console.table("\nDevices", ("device", "", "memory", "free", "dtypes"), rows)
     console.table("\nExtras", ("extra", "for", ""), [extra_row(extra) for extra in EXTRAS])
     for one in models:
-        title = f"\n{one.name}: {one.parameters / 1e6:,.1f} million parameters"
+        title = f"\n{one.name}: {one.parameters}"
         rows = [estimate_row(one, dtype, device) for device in places for dtype in DTYPES]
         console.table(title, ("device", "dtype", "weights", "cache", "in all", ""), rows)
     picture = "cache: keys and values of one picture of the default size, drawn with --cache max-logit"
@@ -85,9 +85,8 @@ def container_limit() -> int:
 
 
 def extra_row(extra: str) -> tuple[str, str, Text]:
-    lacking = missing(extra)
-    state = Text.assemble(("missing ", "yellow"), ", ".join(lacking), f": {install(extra)}")
-    return extra, EXTRAS[extra][0], state if lacking else Text("installed", "green")
+    state = Text(install(extra), "yellow") if missing(extra) else Text("installed", "green")
+    return extra, EXTRAS[extra][0], state
 
 
 def estimate_row(model: Model, dtype: torch.dtype, device: Device) -> tuple:

@@ -33,8 +33,11 @@ class Model:
     ratio: int
 
     @property
-    def parameters(self) -> int:
-        return parameter_count(self.config)
+    def parameters(self) -> str:
+        """Their number, for people."""
+        count = parameter_count(self.config)
+        unit, word = next((u, w) for u, w in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")) if count >= u)
+        return f"{count / unit:.2f} {word} parameters"
 
     def cached_tokens(self) -> int:
         """Tokens with keys and values when a picture of the default size is drawn with guidance and a cache."""
@@ -77,7 +80,7 @@ def describe(name: str) -> dict[str, Any]:
     model = read_model(name)
     shape = ("d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "vocab_size", "codebook_size")
     return {
-        "parameters": f"{model.parameters / 1e6:,.1f} million",
+        "size": model.parameters,
         **{field: getattr(model.config, field) for field in shape},
         "pixels_per_code": model.ratio,
         **{f"default {field}": value for field, value in asdict(model.defaults).items()},

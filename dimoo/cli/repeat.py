@@ -10,7 +10,7 @@ from typing import Any
 from dimoo import __version__
 from dimoo.cli import console
 from dimoo.cli.draw import Order, draw
-from dimoo.cli.flags import Machine, Output, Sampling, Start
+from dimoo.cli.flags import Machine, Output, Sampling, Start, flag_of
 from dimoo.cli.requests import Drawing, read
 from dimoo.cli.session import checked
 from dimoo.images import read_parameters
@@ -62,7 +62,7 @@ def check(source: Path, stated: Mapping[str, Any]) -> None:
 def tell(stated: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
     """Say which parameters are not those of the picture."""
     changed = {name: value for name, value in chosen.items() if stated.get(name) != value}
-    words = [f"{name} {stated.get(name, 'unset')!r} -> {value!r}" for name, value in changed.items()]
+    words = [f"{flag_of(name).removeprefix('--')} {stated.get(name)!r} -> {value!r}" for name, value in changed.items()]
     if words:
         console.note(f"changed: {', '.join(words)}")
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dimoo.checkpoint import locate
-from dimoo.cli.flags import Machine
+from dimoo.cli.flags import Machine, Sampling, flag_of
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults, Settings
 
@@ -62,7 +62,7 @@ def find_device(name: str) -> torch.device:
         raise ValueError(f"unknown --device {name!r}; allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
     count = torch.cuda.device_count() if there else 0
     if kind == "cuda" and int(number or 0) >= count:
-        raise ValueError(f"--device {name}: this machine has {count or 'no'} CUDA device(s); see: dimoo doctor")
+        raise ValueError(f"--device {name}: this machine has {count} CUDA devices; see: dimoo doctor")
     return torch.device(name)
 
 
@@ -90,10 +90,14 @@ def quiet() -> None:
 
 
 def checked(settings: dict[str, Any], kind: str = "image") -> Settings:
-    """Settings, with every name and number looked at before a model is loaded. Raises ValueError."""
-    made = Settings(**settings)
-    filled = made.filled(Defaults(), kind)
-    filled.scheduler(), filled.guider(), filled.blocks(kind), filled.cache_policy()
+    """Settings, with every name and number looked at before a model is loaded. Raises ValueError naming a flag."""
+    try:
+        made = Settings(**settings)
+        filled = made.filled(Defaults(), kind)
+        filled.scheduler(), filled.guider(), filled.blocks(kind), filled.cache_policy()
+    except ValueError as error:
+        name, space, rest = str(error).partition(" ")
+        raise ValueError(f"{flag_of(name)}{space}{rest}" if name in vars(Sampling()) else str(error)) from error
     return made
 
 

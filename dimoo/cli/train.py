@@ -9,10 +9,17 @@ import typer
 
 from dimoo.cli.extras import reach
 
-train = typer.Typer(no_args_is_help=False, help="Train the image tokenizer, then the model.")
+train = typer.Typer(invoke_without_command=True)
 
 Recipe = Annotated[str, typer.Option(help='"debug" (a minute), "tiny", or your own as file.py:name.')]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder of the run.")]
+
+
+@train.callback()
+def show(context: typer.Context) -> None:
+    """Train the image tokenizer, then the model."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @train.command()

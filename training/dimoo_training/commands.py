@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from diffusers import VQModel
+from transformers import AutoTokenizer
 
 from dimoo.assets import asset
 from dimoo.model.llada import LLaDAForMultiModalGeneration
@@ -15,7 +16,6 @@ from dimoo_training import sft as supervised
 from dimoo_training import vq as tokenizer
 from dimoo_training.recipes import RECIPES
 from dimoo_training.vq import VQRecipe
-from dimoo_training.words import build_tokenizer
 
 VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.5), "tiny": VQRecipe}
 
@@ -46,13 +46,14 @@ def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
     if (out / "state.pt").exists():
         print(f"going on with the run in {out}", flush=True)
     model = supervised.train(chosen, vq_folder, out, log=_log)
-    assemble(model, vq_folder, out / "checkpoint")
+    assemble(model, out / "model", vq_folder, out / "checkpoint")
     print(f'trained; try: dimoo generate "a red circle" --model {out / "checkpoint"}')
 
 
-def assemble(model: LLaDAForMultiModalGeneration, vq_folder: Path, folder: Path) -> None:
+def assemble(model: LLaDAForMultiModalGeneration, words: Path, vq_folder: Path, folder: Path) -> None:
     """Write one checkpoint in the hosted layout: model, text tokenizer, image tokenizer, sampling defaults."""
-    pipeline = DiMOOPipeline(model.eval(), build_tokenizer(), VQModel.from_pretrained(vq_folder))
+    vqvae = VQModel.from_pretrained(vq_folder)
+    pipeline = DiMOOPipeline(model.eval(), AutoTokenizer.from_pretrained(words), vqvae)
     pipeline.set_defaults(DEFAULTS)
     pipeline.save_pretrained(folder)
 

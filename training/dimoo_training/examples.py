@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -55,6 +56,12 @@ class ExampleMaker:
         self.kinds: dict[str, Callable[[np.random.Generator], Example]] = {
             "draw": self.draw, "edit": self.edit, "answer": self.answer,
         }  # fmt: skip
+
+    def batch(self, kind: str, count: int, length: int, rng: np.random.Generator) -> dict[str, Tensor]:
+        """`count` examples of a kind, none longer than `length`."""
+        drawn = (self.kinds[kind](rng) for _ in iter(int, 1))
+        fitting = (example for example in drawn if len(example.ids) <= length)
+        return collate(list(islice(fitting, count)), self.vocab, length)
 
     def words(self, text: str, rng: np.random.Generator) -> list[int]:
         return self.text.encode(text + "." if rng.random() < 0.1 and not text.endswith("?") else text)
@@ -119,9 +126,8 @@ class ExampleMaker:
         return turns
 
 
-def collate(examples: list[Example], vocab: Vocab, multiple: int = 16) -> dict[str, Tensor]:
-    """Stack to the next multiple: input_ids with masks, labels, weight, key_mask, all (B, L)."""
-    length = -(-max(len(e.ids) for e in examples) // multiple) * multiple
+def collate(examples: list[Example], vocab: Vocab, length: int) -> dict[str, Tensor]:
+    """Stack and pad to `length`: input_ids with masks, labels, weight, key_mask, all (B, L)."""
     shape = (len(examples), length)
     ids, weight = np.full(shape, vocab.pad), np.zeros(shape, dtype=np.float32)
     noise, real = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dimoo.model.config import LLaDAConfig
 
 TINY_SHAPE = {
-    "d_model": 256, "n_heads": 8, "n_kv_heads": 8, "n_layers": 8, "mlp_hidden_size": 704, "rope_theta": 1000.0,
+    "d_model": 256, "n_heads": 8, "n_kv_heads": 8, "n_layers": 6, "mlp_hidden_size": 768, "rope_theta": 1000.0,
     "qk_norm": True, "max_sequence_length": 512,
 }  # fmt: skip
 
@@ -18,10 +18,12 @@ class SFTRecipe:
 
     world: str = "first"
     shape: dict = field(default_factory=lambda: dict(TINY_SHAPE))
-    captions: int = 40_000
-    edits: int = 20_000
-    batch: dict[str, int] = field(default_factory=lambda: {"draw": 24, "edit": 10, "answer": 12})
-    steps: int = 6_000
+    captions: int = 36_000
+    edits: int = 16_000
+    batch: dict[str, int] = field(default_factory=lambda: {"draw": 32, "edit": 12, "answer": 14})
+    lengths: dict[str, int] = field(default_factory=lambda: {"draw": 112, "edit": 176, "answer": 160})
+    """Tokens every example of a kind is padded to: one shape a kind, so each is compiled once."""
+    steps: int = 3_400
     lr: float = 4e-3
     compile: bool = True
     save_every_seconds: float = 180.0

@@ -22,7 +22,7 @@ from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.text import TextTokenizer
 from dimoo.vocab import TOKEN_STRINGS, Vocab
 from dimoo_training import world as w
-from dimoo_training.examples import ExampleMaker, collate
+from dimoo_training.examples import ExampleMaker
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.pictures import PictureBook, make_book
 from dimoo_training.recipes import SFTRecipe
@@ -103,7 +103,7 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
         run.restore(out / "state.pt")
     if recipe.compile:
         for block in model.parts.blocks:
-            block.compile(dynamic=True)
+            block.compile(dynamic=False)
     log(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M parameters, {len(book.scenes)} pictures, "
         f"from step {run.step} of {recipe.steps}")
 
@@ -112,10 +112,9 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
     model.train()
     while run.step < recipe.steps:
         for kind, count in recipe.batch.items():
-            batch = collate([maker.kinds[kind](run.rng) for _ in range(count)], vocab, multiple=32)
-            loss = masked_loss(model, batch)
+            loss = masked_loss(model, maker.batch(kind, count, recipe.lengths[kind], run.rng))
             loss.backward()
-            seen[kind].append(float(loss))
+            seen[kind].append(loss.item())
         norm = run.optimiser.step(warmup_then_decay(run.step / recipe.steps))
         run.step += 1
         if run.step % recipe.log_every == 0:

@@ -237,6 +237,9 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
             save(model, out, recipe)
             saved = time.time()
         step += 1
+    world = WORLDS[recipe.world]
+    merge_doubles(model.eval(), world, rng)
+    model = compact(model)
     save(model, out, recipe)
     return model
 
@@ -246,6 +249,57 @@ def many_latents(model: VQModel, world: World, rng: np.random.Generator, batches
     """(n, e) latents of fresh pictures."""
     pictures = (pairs(world, 16, rng)[0] for _ in range(batches))
     return torch.cat([model.encode(p).latents.permute(0, 2, 3, 1).flatten(0, 2) for p in pictures])
+
+
+FAR = 1e3
+
+
+@torch.no_grad()
+def merge_doubles(model: VQModel, world: World, rng: np.random.Generator, tolerance: float = 0.004) -> int:
+    """Take out codes whose work another code does as well; returns how many are left.
+
+    A code goes when the pictures that show it, encoded without it, are decoded as well as before (mean absolute
+    error in the cells concerned at most `tolerance` above that of the whole codebook). What is left has one code for each meaning, and
+    encoding a decoded picture gives the same codes again. Codes out of use lie FAR away, where no latent is.
+    """
+    weight = model.quantize.embedding.weight
+    pixels = torch.cat([pairs(world, 16, rng)[0] for _ in range(16)])
+    latents = torch.cat([model.encode(chunk).latents for chunk in pixels.split(64)]).permute(0, 2, 3, 1)
+    codes = torch.cdist(latents.flatten(0, 2), weight).argmin(1).view(latents.shape[:3])
+    counts = torch.bincount(codes.flatten(), minlength=len(weight))
+    weight[counts == 0] = FAR
+    whole = torch.cat([decode_error(model, c, p) for c, p in zip(codes.split(64), pixels.split(64), strict=True)])
+    for code in counts.argsort().tolist():
+        shown = (codes == code).flatten(1).any(1).nonzero().flatten()[:12]
+        if not counts[code]:
+            continue
+        kept = weight[code].clone()
+        weight[code] = FAR
+        trial = torch.cdist(latents[shown].flatten(0, 2), weight).argmin(1).view(len(shown), *codes.shape[1:])
+        worse = decode_error(model, trial, pixels[shown]) - whole[shown]
+        if worse[codes[shown] == code].mean() < tolerance:
+            codes = torch.cdist(latents.flatten(0, 2), weight).argmin(1).view(codes.shape)
+            counts = torch.bincount(codes.flatten(), minlength=len(weight))
+        else:
+            weight[code] = kept
+    return int((counts > 0).sum())
+
+
+def compact(model: VQModel) -> VQModel:
+    """The same model with the codes in use only."""
+    weight = model.quantize.embedding.weight
+    used = weight[weight.amax(1) < FAR]
+    smaller = VQModel(**{**ARCHITECTURE, "num_vq_embeddings": len(used)})
+    state = model.state_dict() | {"quantize.embedding.weight": used}
+    smaller.load_state_dict(state)
+    return smaller.eval()
+
+
+def decode_error(model: VQModel, codes: Tensor, pixels: Tensor) -> Tensor:
+    """Mean absolute error (B, h, w) in the 8x8 pixels of each code."""
+    rows = model.quantize.embedding.weight[codes].permute(0, 3, 1, 2)
+    made = model.decode(rows, force_not_quantize=True).sample
+    return F.avg_pool2d((made - pixels).abs().mean(1), 8)
 
 
 def save(model: VQModel, out: Path, recipe: VQRecipe) -> None:
