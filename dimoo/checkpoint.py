@@ -17,6 +17,8 @@ EMBEDDED = ("dimoo-tiny",)
 HOSTED = "Alpha-VLLM/Lumina-DiMOO"
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 INDEX = "model_index.json"
+PLACES = {"tokenizer_config.json": ("is_local", "local_files_only"), "vqvae/config.json": ("_name_or_path",)}
+"""File -> what the libraries write into it about where it was loaded from."""
 
 
 def locate(name: str | os.PathLike, **hub) -> Path:
@@ -56,3 +58,12 @@ def write_index(folder: Path, defaults: Defaults, version: str) -> None:
     aside = folder / (INDEX + ".part")
     aside.write_text(json.dumps(index, indent=2) + "\n", "utf-8")
     aside.replace(folder / INDEX)
+
+
+def forget_places(folder: Path) -> None:
+    """Take out of a saved folder where its parts came from: that is no property of theirs, and names the machine."""
+    for name, fields in PLACES.items():
+        stated = json.loads((folder / name).read_text("utf-8"))
+        kept = {field: value for field, value in stated.items() if field not in fields}
+        if kept != stated:
+            (folder / name).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -95,6 +95,10 @@ class GuidanceInterval:
     start: float = 0.0
     stop: float = 1.0
 
+    def __post_init__(self):
+        if not 0 <= self.start < self.stop <= 1:
+            raise ValueError(f"a guidance interval needs 0 <= start < stop <= 1, got {self.start} and {self.stop}")
+
     @property
     def branches(self) -> tuple[str, ...]:
         return self.guider.branches

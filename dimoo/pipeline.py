@@ -6,8 +6,9 @@ in any other. It turns requests into rows of a canvas, runs the one loop, and tu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from transformers import AutoTokenizer
 
 from dimoo import __version__
 from dimoo.canvas import Canvas
-from dimoo.checkpoint import locate, read_defaults, write_index
+from dimoo.checkpoint import forget_places, locate, read_defaults, write_index
 from dimoo.images import load_image, load_mask
 from dimoo.model.llada import LLaDAForMultiModalGeneration
+from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
 from dimoo.seeds import seeds_for
 from dimoo.settings import Defaults, Settings
@@ -110,6 +112,7 @@ class DiMOOPipeline(DiffusionPipeline):
         self.model.save_pretrained(folder, **kwargs)
         self.tokenizer.save_pretrained(folder)
         self.vqvae.save_pretrained(folder / "vqvae")
+        forget_places(folder)
         write_index(folder, self.defaults, __version__)
 
     # What users call.
@@ -118,7 +121,7 @@ class DiMOOPipeline(DiffusionPipeline):
         self, prompt, *, height: int | None = None, width: int | None = None, **options
     ) -> DiMOOPipelineOutput:
         """Draw one prompt or a list of them at height x width pixels. `options`: see `run` and `Settings`."""
-        size = {"height": height or self.defaults.height, "width": width or self.defaults.width}
+        size = {"height": _or(height, self.defaults.height), "width": _or(width, self.defaults.width)}
         return self.run([TextToImage(text, **size) for text in _listed(prompt)], **options)
 
     def edit(self, prompt, image, *, edit: str = "edit_other", **options) -> DiMOOPipelineOutput:
@@ -137,7 +140,7 @@ class DiMOOPipeline(DiffusionPipeline):
     ) -> DiMOOPipelineOutput:
         """Answer a question (or several) about no, one or several pictures, after earlier (question, answer) turns."""
         pictures = [] if image is None else [load_image(source) for source in _listed(image)]
-        length = length or self.defaults.text_length
+        length = _or(length, self.defaults.text_length)
         return self.run([Ask(text, pictures, history, length) for text in _listed(question)], **options)
 
     def __call__(self, prompt=None, *, task: str | None = None, image=None, mask_image=None, **options):
@@ -181,6 +184,9 @@ class DiMOOPipeline(DiffusionPipeline):
         unknown = [name for name in callback_on_step_end_tensor_inputs if name not in CALLBACK_TENSORS]
         if unknown:
             raise ValueError(f"unknown callback tensor(s) {unknown}; allowed: {', '.join(CALLBACK_TENSORS)}")
+        if not tasks:
+            raise ValueError("nothing is asked for: give at least one prompt")
+        _refuse_unknown(settings, tasks[0])
         if num_images_per_prompt < 1:
             raise ValueError(f"num_images_per_prompt must be at least 1, got {num_images_per_prompt}")
         tasks = [task for task in tasks for _ in range(num_images_per_prompt)]
@@ -218,9 +224,10 @@ class DiMOOPipeline(DiffusionPipeline):
             def on_step(step: Step) -> bool:
                 bar.update()
                 if callback is not None:
-                    given = {"ids": canvas.ids, "confidence": step.update.confidence, "write": step.update.write}
+                    update = step.update
+                    given = {"ids": canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
                     answer = callback(self, step.tick, step.tick, {name: given[name] for name in tensors}) or {}
-                    canvas.ids = answer.get("ids", canvas.ids)
+                    canvas.ids = _fitting(answer.get("ids", canvas.ids), canvas.ids)
                 return self._interrupt
 
             return canvas, denoise(canvas, self.model, **parts, on_step=on_step)
@@ -242,6 +249,33 @@ class DiMOOPipeline(DiffusionPipeline):
     def _tokens(self, answer: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
         height, width = grid
         return answer[2:-2].view(height, width + 1)[:, :-1] - self.codec.vocab.image_offset
+
+
+METHODS = {TextToImage: "generate", Edit: "edit", Inpaint: "inpaint", Ask: "ask"}
+
+
+def _refuse_unknown(options: Iterable[str], task: Task) -> None:
+    """TypeError for the first option that neither `run`, the task's own method nor `Settings` has."""
+    method = METHODS.get(type(task), "run")
+    known = {field.name for field in fields(Settings)}
+    for function in (DiMOOPipeline.run, getattr(DiMOOPipeline, method)):
+        given = inspect.signature(function).parameters.values()
+        known |= {parameter.name for parameter in given if parameter.kind is parameter.KEYWORD_ONLY}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{method} has no option {name!r}{choices(name, known)}")
+
+
+def _fitting(ids: torch.Tensor, canvas_ids: torch.Tensor) -> torch.Tensor:
+    """The ids a callback returned, once they can be a canvas."""
+    if ids.shape != canvas_ids.shape or ids.dtype != canvas_ids.dtype:
+        wanted, got = ((tuple(t.shape), t.dtype) for t in (canvas_ids, ids))
+        raise ValueError(f"a callback must return ids of shape and dtype {wanted}, got {got}")
+    return ids.to(canvas_ids.device)
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
 
 
 def _listed(value) -> list:

@@ -29,16 +29,17 @@ def resolve(name: str | T, table: Mapping[str, T], kind: str) -> T:
     source, colon, attribute = name.rpartition(":")
     if not (colon and source and attribute):
         raise ValueError(
-            f"unknown {kind} {name!r}{_choices(name, table)}; your own: module:Name or file.py:Name"
+            f"unknown {kind} {name!r}{choices(name, table)}; your own: module:Name or file.py:Name"
         )
     module = _load_file(source, kind) if source.endswith(".py") else _load_module(source, kind)
     if not hasattr(module, attribute):
         public = [key for key in vars(module) if not key.startswith("_")]
-        raise ValueError(f"{kind} {name!r}: {source} has no {attribute!r}{_choices(attribute, public)}")
+        raise ValueError(f"{kind} {name!r}: {source} has no {attribute!r}{choices(attribute, public)}")
     return getattr(module, attribute)
 
 
-def _choices(name: str, known: Iterable[str]) -> str:
+def choices(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is none: the nearest that is one, and all there are."""
     known = sorted(known)
     near = get_close_matches(name, known, n=1)
     hint = f", did you mean {near[0]!r}?" if near else ";"
@@ -61,7 +62,7 @@ def _load_file(source: str, kind: str) -> ModuleType:
     path = Path(source).expanduser().resolve()
     if not path.is_file():
         beside = path.parent.glob("*.py") if path.parent.is_dir() else ()
-        raise ValueError(f"{kind}: no file {str(path)!r}{_choices(path.name, (p.name for p in beside))}")
+        raise ValueError(f"{kind}: no file {str(path)!r}{choices(path.name, (p.name for p in beside))}")
     name = f"{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:  # one file is one module, as with import
         return sys.modules[name]

@@ -17,6 +17,8 @@ from dimoo_training.sft import read_vocab
 from dimoo_training.vq import ARCHITECTURE
 from dimoo_training.words import build_tokenizer
 
+torch.set_num_threads(1)  # the models here are too small for more
+
 DEFAULTS = Defaults(
     height=32, width=32, image_side=64, steps=4, guidance_scale=2.0, text_guidance_scale=1.5,
     image_guidance_scale=2.0, temperature=1.0, text_length=12, text_steps=6, block_length=6,

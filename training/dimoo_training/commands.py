@@ -17,7 +17,7 @@ from dimoo_training import vq as tokenizer
 from dimoo_training.recipes import RECIPES
 from dimoo_training.vq import VQRecipe
 
-VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.5), "tiny": VQRecipe}
+VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.4, codes=32), "tiny": VQRecipe}
 
 DEFAULTS = Defaults(
     height=64, width=64, image_side=64, steps=16, guidance_scale=0.0, text_guidance_scale=0.0,

@@ -26,6 +26,7 @@ from dimoo_training.examples import ExampleMaker
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.pictures import PictureBook, make_book
 from dimoo_training.recipes import SFTRecipe
+from dimoo_training.state import load_state, save_state
 from dimoo_training.words import build_tokenizer
 from tokenizers_vq import VQImageTokenizer
 
@@ -67,17 +68,13 @@ class Run:
         self.rng = np.random.default_rng([seed, 2])
 
     def save(self, path: Path) -> None:
-        """Write aside, then rename: a kill at any moment leaves the last whole state."""
-        state = {
+        save_state(path, {
             "model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "step": self.step,
             "rng": self.rng.bit_generator.state,
-        }  # fmt: skip
-        aside = path.with_suffix(".part")
-        torch.save(state, aside)
-        aside.replace(path)
+        })  # fmt: skip
 
     def restore(self, path: Path) -> None:
-        state = torch.load(path, weights_only=False)
+        state = load_state(path)
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.step, self.rng.bit_generator.state = state["step"], state["rng"]

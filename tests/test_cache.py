@@ -1,0 +1,166 @@
+"""The Max-Logit cache recomputes what it says and nothing else, and forgets with its window."""
+
+import pytest
+import torch
+
+from dimoo.blocks import LeftToRight, WholeCanvas
+from dimoo.cache import KVStore, MaxLogitCache, NoCache, changed_first, published
+from dimoo.canvas import Canvas, Row
+from dimoo.guidance import TextGuidance
+from dimoo.model import HashDenoiser
+from dimoo.sampling import Scheduler, denoise
+from dimoo.sampling.quotas import even
+
+
+class Counted:
+    """A denoiser that keeps how many rows each pass computed, for how many logits."""
+
+    def __init__(self, denoiser):
+        self.denoiser, self.passes = denoiser, []
+
+    def __call__(self, input_ids, *, rows=None, **options):
+        out = self.denoiser(input_ids, rows=rows, **options)
+        length = input_ids.shape[1]
+        self.passes.append((length if rows is None else rows.shape[1], out.logits.shape[1]))
+        return out
+
+
+def image_canvas(vocab, *grids):
+    conditions = {"cond": torch.arange(8, 14), "uncond": torch.tensor([5, 8])}
+    ends = torch.tensor([vocab.boa]), torch.tensor([vocab.eoa])
+    answers = [torch.cat([ends[0], vocab.empty_image(*grid), ends[1]]) for grid in grids]
+    rows = [Row(answer, conditions, vocab.codes, grid) for answer, grid in zip(answers, grids, strict=True)]
+    return Canvas(rows, vocab, [(0, k) for k in range(len(rows))])
+
+
+def passes_of(canvas, denoiser, cache, steps=10, **slots):
+    counted = Counted(denoiser)
+    slots = {"scheduler": Scheduler(quota=even), "blocks": WholeCanvas(steps), **slots}
+    denoise(canvas, counted, cache=cache, **slots)
+    return counted.passes
+
+
+def test_partial_passes_compute_the_share_they_are_meant_to(vocab, small_llada):
+    canvas = image_canvas(vocab, (4, 4))
+    length = 6 + 2 + 2 + 20
+    passes = passes_of(canvas, small_llada, MaxLogitCache(ratio=0.8, warmup=0.2, refresh=3))
+    full = [rows == length for rows, _ in passes]
+    #       warm-up: steps 0-2  then every third after step 2
+    assert full == [True] * 3 + [False, False, True, False, False, True, False]
+    assert {rows for rows, _ in passes if rows != length} == {round(0.2 * length)}
+
+
+def test_no_cache_asks_for_open_rows_only(vocab, small_llada):
+    passes = passes_of(image_canvas(vocab, (4, 4)), small_llada, NoCache(), steps=4)
+    assert [logits for _, logits in passes] == [16, 12, 8, 4]
+    assert {rows for rows, _ in passes} == {30}
+
+
+def test_passes_whose_result_is_not_kept_are_no_dearer_than_without_a_cache(vocab, small_llada):
+    passes = passes_of(image_canvas(vocab, (4, 4)), small_llada, MaxLogitCache(0.8, warmup=0.5, refresh=3), steps=4)
+    assert [logits for _, logits in passes] == [16, 12, 30, round(0.2 * 30)]
+
+
+def test_a_new_window_starts_afresh(vocab, small_llada):
+    row = Row(torch.tensor([6, *[vocab.mask] * 8, 7]), {"cond": torch.arange(8, 18)}, vocab.everything)
+    canvas = Canvas([row], vocab, [(0, 0)])
+    passes = passes_of(canvas, small_llada, MaxLogitCache(0.9, 0, 100), blocks=LeftToRight(8, 4))
+    assert [rows for rows, _ in passes] == [20, 2, 2, 2, 20, 2, 2, 2]
+
+
+def test_nothing_survives_a_generation(vocab, small_llada):
+    cache, results = MaxLogitCache(0.7, 0.1, 4), []
+    for _ in range(2):
+        canvas = image_canvas(vocab, (3, 3), (2, 4))
+        denoise(
+            canvas, small_llada, scheduler=Scheduler(), guider=TextGuidance(2.0), blocks=WholeCanvas(7), cache=cache
+        )
+        results.append(canvas.ids)
+    assert torch.equal(*results)
+
+
+def test_the_cache_does_change_what_is_drawn(vocab, small_llada):
+    """Else the sameness of a refreshed cache would say nothing."""
+    results = []
+    for cache in (NoCache(), MaxLogitCache(0.95, 0, 100)):
+        canvas = image_canvas(vocab, (5, 5))
+        denoise(canvas, small_llada, scheduler=Scheduler(temperature=0), blocks=WholeCanvas(8), cache=cache)
+        results.append(canvas.ids)
+    assert not torch.equal(*results)
+
+
+def test_changed_rows_come_first_then_the_least_sure_masks():
+    best = torch.tensor([5.0, 1.0, 4.0, 3.0, 2.0, 0.0])
+    changed = torch.tensor([0, 0, 1, 0, 0, 0]).bool()
+    masked = torch.tensor([1, 1, 0, 1, 1, 0]).bool()
+    assert changed_first(best, changed, masked, 1 / 6).tolist() == [2]
+    assert changed_first(best, changed, masked, 0.5).tolist() == [2, 1, 4]
+    assert changed_first(best, changed, masked, 0.51).tolist() == [2, 1, 4, 3]
+    assert changed_first(best, changed, masked, 1.0).tolist() == [2, 1, 4, 3, 0, 5]
+
+
+def test_the_published_rule_is_a_quantile_with_ties():
+    best = torch.tensor([3.0, 1.0, 2.0, 1.0, 5.0])
+    nothing = torch.zeros(5, dtype=torch.bool)
+    assert published(best, nothing, nothing, 0.5).tolist() == [1, 2, 3]
+    assert published(best, nothing, nothing, 0.01).tolist() == [1, 3]
+    assert published(best, ~nothing, ~nothing, 0.5).tolist() == [1, 2, 3]
+
+
+def test_committed_ids_are_recomputed_in_the_next_step(vocab, small_llada):
+    canvas, changed = image_canvas(vocab, (4, 4)), []
+
+    def select(best, changed_rows, masked, share):
+        changed.append(int(changed_rows.sum()))
+        return changed_first(best, changed_rows, masked, share)
+
+    cache = MaxLogitCache(0.7, 0, 1000, select)
+    passes_of(canvas, small_llada, cache, steps=8, scheduler=Scheduler(quota=even))
+    assert changed == [2] * 7  # what the step before committed, and nothing older
+
+
+def test_a_store_keeps_what_is_not_recomputed():
+    store = KVStore()
+    assert store.empty
+    first = torch.arange(24.0).view(1, 2, 6, 2)
+    store.update(0, first, first + 100, None)
+    rows = torch.tensor([[4, 1]])
+    k, v = store.update(0, torch.full((1, 2, 2, 2), -1.0), torch.full((1, 2, 2, 2), -2.0), rows)
+    expected = first.clone()
+    expected[:, :, [4, 1]] = -1
+    assert torch.equal(k, expected) and (v[:, :, [1, 4]] == -2).all()
+    keep = [0, 2, 3, 5]
+    assert torch.equal(v[:, :, keep], first[:, :, keep] + 100)
+    assert not store.empty
+
+
+def test_a_narrowed_store_writes_through():
+    store = KVStore()
+    start = torch.zeros(3, 1, 4, 2)
+    store.update(0, start, start.clone(), None)
+    ones = torch.ones(2, 1, 1, 2)
+    store.narrow(2).update(0, ones, ones, torch.tensor([[0], [3]]))
+    assert store.keys[0].sum((1, 2, 3)).tolist() == [2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ratio": 0.0}, r"ratio must lie in \(0, 1\), got 0"),
+        ({"ratio": 1.0}, r"ratio must lie in \(0, 1\), got 1"),
+        ({"warmup": 1.5}, r"warmup must lie in \[0, 1\], got 1.5"),
+        ({"refresh": 0}, "refresh must be at least 1, got 0"),
+    ],
+)
+def test_values_that_cannot_be(options, words):
+    with pytest.raises(ValueError, match=words):
+        MaxLogitCache(**options)
+
+
+def test_toys_need_no_cache(vocab):
+    results = []
+    for cache in (NoCache(), MaxLogitCache(1e-9, 0, 100)):
+        canvas = image_canvas(vocab, (3, 4))
+        denoise(canvas, HashDenoiser(vocab.size), scheduler=Scheduler(), blocks=WholeCanvas(6), cache=cache)
+        results.append(canvas.ids)
+    assert torch.equal(*results)

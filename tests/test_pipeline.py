@@ -1,0 +1,499 @@
+"""The pipeline: loading and saving, outputs, seeds, callbacks, interruption, and every refusal with its reason."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dimoo import assets
+from dimoo.checkpoint import EMBEDDED, read_defaults
+from dimoo.guidance import GuidanceInterval, TextGuidance
+from dimoo.pipeline import DiMOOPipeline, DiMOOPipelineOutput
+from dimoo.settings import Defaults, Settings
+from dimoo.tasks import Ask, TextToImage
+from dimoo.tasks.base import to_pixels
+from dimoo.vocab import CheckpointError
+
+
+def tokens(pipeline, prompt="a star", **options):
+    return pipeline.generate(prompt, output_type="tokens", **{"seed": 0} | options).images
+
+
+def equal(ours, others):
+    return len(ours) == len(others) and all(map(torch.equal, ours, others))
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def copy_of(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+# Loading and saving
+
+
+def test_saving_what_was_loaded_gives_the_same_files(tiny, tiny_folder, tmp_path):
+    tiny.save_pretrained(tmp_path / "again")
+    before, after = files_of(tiny_folder), files_of(tmp_path / "again")
+    assert list(before) == list(after)
+    assert [name for name in before if before[name] != after[name]] == []
+    names = {str(name) for name in before}
+    assert {"config.json", "model.safetensors", "model_index.json", "tokenizer.json"} <= names
+    assert {"vqvae/config.json", "vqvae/diffusion_pytorch_model.safetensors"} <= names
+    assert not any(str(tiny_folder).encode() in content for content in after.values())
+
+
+def test_a_loaded_pipeline_draws_the_same(tiny, tmp_path):
+    tiny.save_pretrained(tmp_path)
+    again = DiMOOPipeline.from_pretrained(tmp_path)
+    assert equal(tokens(tiny), tokens(again))
+    assert again.defaults == tiny.defaults
+
+
+def test_shards_are_read_too(tiny, tmp_path):
+    tiny.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    assert equal(tokens(tiny), tokens(DiMOOPipeline.from_pretrained(tmp_path)))
+
+
+HOSTED_INDEX = {
+    "_class_name": "LuminaDiMOOPipeline",
+    "_diffusers_version": "0.35.0.dev0",
+    "transformer": ["transformers", "LLaDAForMultiModalGeneration"],
+    "vqvae": ["diffusers", "VQModel"],
+}
+
+
+def test_a_folder_as_hosted_loads(tiny, tiny_folder, tmp_path):
+    folder = copy_of(tiny_folder, tmp_path)
+    (folder / "model_index.json").write_text(json.dumps(HOSTED_INDEX))
+    config = json.loads((folder / "config.json").read_text())
+    for field in ("image_token_offset", "codebook_size"):  # the hosted config does not state them
+        del config[field]
+    (folder / "config.json").write_text(json.dumps(config))
+    hosted = DiMOOPipeline.from_pretrained(folder)
+    assert hosted.codec.vocab == tiny.codec.vocab
+    assert hosted.defaults == Defaults() and hosted.defaults.steps == 64
+    hosted.set_defaults(tiny.defaults)
+    assert equal(tokens(tiny), tokens(hosted))
+
+
+def test_a_folder_without_an_index_loads_with_the_published_defaults(tiny_folder, tmp_path):
+    folder = copy_of(tiny_folder, tmp_path)
+    (folder / "model_index.json").unlink()
+    assert DiMOOPipeline.from_pretrained(folder).defaults == Defaults()
+
+
+def test_defaults_are_kept_in_the_index(tiny, tmp_path):
+    tiny.set_defaults(Defaults(height=16, width=40, image_side=40, steps=3))
+    tiny.save_pretrained(tmp_path)
+    again = DiMOOPipeline.from_pretrained(tmp_path)
+    assert again.defaults == tiny.defaults and again.codec.image_side == 40
+    assert again.generate("a star", seed=0).images[0].size == (40, 16)
+    assert again.generate("a star", seed=0, width=24).images[0].size == (24, 16)
+
+
+def test_the_embedded_name(tiny, tiny_folder, tmp_path, monkeypatch):
+    shutil.copytree(tiny_folder, tmp_path / EMBEDDED[0])
+    monkeypatch.setattr(assets, "PACKAGED", tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    assert equal(tokens(tiny), tokens(DiMOOPipeline.from_pretrained("dimoo-tiny")))
+
+
+def test_a_hub_id_without_a_network_is_one_clear_error(tmp_path, monkeypatch):
+    with pytest.raises(CheckpointError, match="'someone/model' from the hub"):
+        DiMOOPipeline.from_pretrained("someone/model", cache_dir=tmp_path, local_files_only=True)
+
+    def no_network(*args, **options):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr("dimoo.checkpoint.snapshot_download", no_network)
+    with pytest.raises(CheckpointError, match="'someone/model' from the hub: no route to host"):
+        DiMOOPipeline.from_pretrained("someone/model")
+
+
+def test_a_hub_id_is_fetched_as_asked(tiny, tiny_folder, monkeypatch):
+    asked = {}
+
+    def fetch(name, **options):
+        asked.update(options, name=name)
+        return str(tiny_folder)
+
+    monkeypatch.setattr("dimoo.checkpoint.snapshot_download", fetch)
+    pipeline = DiMOOPipeline.from_pretrained("someone/model", revision="v1", token="secret", cache_dir="/there")
+    assert equal(tokens(tiny), tokens(pipeline))
+    stated = {name: asked[name] for name in ("name", "revision", "token", "cache_dir")}
+    assert stated == {"name": "someone/model", "revision": "v1", "token": "secret", "cache_dir": "/there"}
+    assert "*.safetensors" in asked["allow_patterns"] and "*.bin" not in asked["allow_patterns"]
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a/b/c", "/no/such/folder", "dimoo-huge"])
+def test_a_name_that_is_none_lists_what_could_be(name):
+    with pytest.raises(CheckpointError, match=r"neither a folder.*dimoo-tiny") as error:
+        DiMOOPipeline.from_pretrained(name)
+    assert repr(name) in str(error.value)
+
+
+DAMAGES = {
+    "config.json": lambda folder: (folder / "config.json").unlink(),
+    "mask_token_id": lambda folder: rewrite(folder / "config.json", mask_token_id=3),
+    "codebook_size=32": lambda folder: rewrite(folder / "config.json", codebook_size=32),
+    "model_index.json: not valid JSON": lambda folder: (folder / "model_index.json").write_text("{"),
+    "unknown default.*stepz": lambda folder: rewrite(folder / "model_index.json", defaults={"stepz": 3}),
+}
+
+
+def rewrite(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize("words", DAMAGES)
+def test_a_damaged_folder_is_refused_by_name(words, tiny_folder, tmp_path):
+    folder = copy_of(tiny_folder, tmp_path)
+    DAMAGES[words](folder)
+    with pytest.raises(ValueError, match=words):
+        DiMOOPipeline.from_pretrained(folder)
+
+
+def test_the_dtype_is_the_models_and_not_the_image_tokenizers(tiny_folder):
+    pipeline = DiMOOPipeline.from_pretrained(tiny_folder, dtype=torch.bfloat16)
+    assert pipeline.model.dtype == torch.bfloat16 and pipeline.vqvae.dtype == torch.float32
+    assert not pipeline.model.training and not pipeline.vqvae.training
+    assert pipeline.generate("a star", seed=0).images[0].size == (32, 32)
+
+
+def test_it_is_a_diffusers_pipeline(tiny):
+    assert set(tiny.components) == {"model", "tokenizer", "vqvae"}
+    assert tiny.to(torch.float32) is tiny
+    rebuilt = DiMOOPipeline(**tiny.components, defaults={"steps": 2, "height": 16, "width": 16, "image_side": 64})
+    assert rebuilt.generate("a star", seed=0).forwards == 4
+
+
+# What is given back
+
+
+def test_outputs_of_every_type(tiny):
+    made = {
+        kind: tiny.generate(["a star", "a cat"], seed=0, output_type=kind) for kind in ("pil", "np", "pt", "tokens")
+    }
+    assert all(isinstance(output, DiMOOPipelineOutput) and output.texts is None for output in made.values())
+    pil, array, tensor, codes = (output.images for output in made.values())
+    assert [image.size for image in pil] == [(32, 32)] * 2 and pil[0].mode == "RGB"
+    assert array.shape == (2, 32, 32, 3) and array.dtype == np.float32
+    assert tensor.shape == (2, 3, 32, 32) and tensor.dtype == torch.float32
+    assert np.array_equal(array, tensor.permute(0, 2, 3, 1).numpy())
+    for image, pixels, grid in zip(pil, tensor, codes, strict=True):
+        assert torch.equal(to_pixels(image), pixels)
+        assert grid.shape == (4, 4) and torch.equal(to_pixels(tiny.codec.draw(grid)), pixels)
+    assert not torch.equal(tensor[0], tensor[1])
+
+
+def test_pictures_of_several_sizes_stay_a_list(tiny):
+    tasks = [TextToImage("a star", 16, 24), TextToImage("a star", 32, 16)]
+    for kind, shapes in (("pt", [(3, 16, 24), (3, 32, 16)]), ("np", [(16, 24, 3), (32, 16, 3)])):
+        images = tiny.run(tasks, seed=0, output_type=kind).images
+        assert isinstance(images, list) and [tuple(image.shape) for image in images] == shapes
+    alone = tiny.run(tasks[1:], seed=0, index=1, output_type="pt").images[0]
+    assert torch.equal(alone, tiny.run(tasks, seed=0, output_type="pt").images[1])
+
+
+def test_a_tuple_when_asked(tiny):
+    (images,) = tiny.generate("a star", seed=0, return_dict=False)
+    assert isinstance(images[0], Image.Image)
+
+
+def test_answers_are_texts_or_tokens(tiny, photo):
+    output = tiny.ask(["what is it?", "how many objects are there?"], photo, seed=0)
+    assert output.images is None and len(output.texts) == 2 and all(isinstance(text, str) for text in output.texts)
+    ids = tiny.ask("what is it?", photo, seed=0, output_type="tokens", length=7).texts[0]
+    assert len(ids) == 9 and ids[0] == tiny.codec.vocab.boa
+    assert tiny.ask("what is it?", photo, seed=0).texts[0] == output.texts[0]
+
+
+def test_the_picture_and_the_earlier_turns_matter_to_an_answer(tiny, photo):
+    answers = [
+        tiny.ask("what?", **given, output_type="tokens", length=20).texts[0].tolist()
+        for given in ({}, {"image": photo}, {"image": [photo, photo]}, {"history": [("a?", "b")]})
+    ]
+    assert len({tuple(answer) for answer in answers}) == 4
+
+
+def test_forwards_are_counted(tiny, photo):
+    assert tiny.generate("a star", seed=0).forwards == 8
+    assert tiny.generate("a star", seed=0, guidance_scale=0.0).forwards == 4
+    assert tiny.generate("a star", seed=0, num_inference_steps=3).forwards == 6
+    assert tiny.edit("red", photo, seed=0).forwards == 12
+    assert tiny.generate("a star", seed=0, guidance_interval=(0.5, 1.0)).forwards == 6
+
+
+# Seeds
+
+
+def test_each_picture_of_a_batch_can_be_made_alone(tiny):
+    prompts = ["a star", "a red circle to the left of a blue square"]
+    batch = tiny.generate(prompts, seed=5, num_images_per_prompt=2, output_type="tokens")
+    assert batch.seeds == [(5, 0), (5, 1), (5, 2), (5, 3)]
+    for k, codes in enumerate(batch.images):
+        assert torch.equal(codes, tokens(tiny, prompts[k // 2], seed=5, index=k)[0])
+    assert len({tuple(codes.flatten().tolist()) for codes in batch.images}) == 4
+
+
+def test_zero_is_a_seed(tiny):
+    first = tiny.generate("a star", seed=0, output_type="tokens")
+    assert first.seeds == [(0, 0)]
+    assert equal(first.images, tokens(tiny, seed=0))
+    assert not equal(first.images, tokens(tiny, seed=1))
+
+
+def test_a_drawn_seed_is_told_and_repeats(tiny):
+    one, two = (tiny.generate("a star", output_type="tokens") for _ in range(2))
+    (seed, index) = one.seeds[0]
+    assert (seed, index) != two.seeds[0]
+    assert equal(one.images, tokens(tiny, seed=seed, index=index))
+
+
+def test_generators(tiny):
+    def made(seed):
+        return torch.Generator().manual_seed(seed)
+
+    one = tokens(tiny, ["a star"] * 2, seed=None, generator=made(3))
+    assert equal(one, tokens(tiny, ["a star"] * 2, seed=None, generator=made(3)))
+    assert not equal(one, tokens(tiny, ["a star"] * 2, seed=None, generator=made(4)))
+    each = tokens(tiny, "a star", seed=None, num_images_per_prompt=2, generator=[made(7), made(8)])
+    assert equal(each[1:], tokens(tiny, "a star", seed=None, generator=[made(8)]))
+    assert not torch.equal(*each)
+
+
+# Settings
+
+
+def test_the_prompt_the_scale_and_the_temperature_matter(tiny):
+    size = {"height": 64, "width": 64}
+    plain = tokens(tiny, **size)
+    changes = {"prompt": "a blue cat"}, {"guidance_scale": 9.0}, {"temperature": 0.0}, {"num_inference_steps": 2}
+    more = {"quota": "even", "rank_temperature": 0.0}, {"noise": "published-bf16"}, {"top_k": 1}, {"min_p": 0.9}
+    for change in (*changes, *more):
+        assert not equal(plain, tokens(tiny, **size, **change)), change
+    assert equal(
+        plain, tokens(tiny, **size, guidance="text", guidance_scale=2.0, quota="cosine", cache="none", top_p=1.0)
+    )
+
+
+def test_variants_are_objects_names_or_places(tiny, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def all_at_once(masks, steps):\n    return [masks] + [0] * (steps - 1)\n")
+    output = tiny.generate("a star", seed=0, quota=f"{file}:all_at_once", guidance=TextGuidance(2.0))
+    assert output.forwards == 2
+    interval = GuidanceInterval(TextGuidance(2.0), 0.5, 1.0)
+    one = tokens(tiny, guidance=interval)
+    assert equal(one, tokens(tiny, guidance_interval=(0.5, 1.0)))
+
+
+def test_settings_take_the_checkpoints_defaults_by_task():
+    defaults = Defaults(steps=7, guidance_scale=1.0, text_guidance_scale=2.0, image_guidance_scale=3.0, text_steps=9)
+    image = Settings().filled(defaults, "image")
+    edit = Settings().filled(defaults, "image", edit=True)
+    text = Settings(temperature=0.5).filled(defaults, "text")
+    assert (image.num_inference_steps, image.guidance_scale, image.guidance, image.quota) == (7, 1.0, "text", "cosine")
+    assert (edit.guidance_scale, edit.image_guidance_scale, edit.guidance) == (2.0, 3.0, "text+image")
+    assert (text.num_inference_steps, text.guidance, text.quota, text.temperature) == (9, "none", "even", 0.5)
+    assert (image.temperature, Settings().filled(defaults, "text").temperature) == (1.0, 0.0)
+    assert Settings(guidance_scale=0.0).filled(defaults, "image").guidance_scale == 0.0
+    assert Settings(top_k=3, cache="max-logit").to_dict() == {"top_k": 3, "cache": "max-logit"}
+
+
+# Routing
+
+
+def test_a_call_goes_where_its_inputs_say(tiny, photo):
+    mask = Image.new("L", photo.size, 255)
+    same = [
+        (tiny("a star", seed=0), tiny.generate("a star", seed=0)),
+        (tiny("make it red", image=photo, seed=0), tiny.edit("make it red", photo, seed=0)),
+        (tiny("a star", image=photo, mask_image=mask, seed=0), tiny.inpaint("a star", photo, mask, seed=0)),
+        (tiny("red", task="edit", image=photo, edit="canny_dense", seed=0),
+         tiny.edit("red", photo, edit="canny_dense", seed=0)),
+    ]  # fmt: skip
+    for one, two in same:
+        assert torch.equal(to_pixels(one.images[0]), to_pixels(two.images[0]))
+    assert tiny("what?", task="ask", image=photo).texts == tiny.ask("what?", photo).texts
+    assert tiny("what?", task="ask").texts == tiny.ask("what?").texts
+    assert tiny("x", image=photo, seed=0).images[0].size == (64, 64)
+
+
+def test_sources_may_be_anything_that_is_a_picture(tiny, photo, tmp_path):
+    photo.save(tmp_path / "photo.png")
+    sources = photo, tmp_path / "photo.png", np.asarray(photo), to_pixels(photo)
+    made = [tiny.edit("red", source, seed=0, output_type="tokens").images[0] for source in sources]
+    assert equal(made, made[:1] * 4)
+
+
+def test_in_painting_keeps_what_is_outside(tiny, photo):
+    mask = Image.new("L", photo.size, 0)
+    mask.paste(255, (20, 12, 47, 40))
+    made = to_pixels(tiny.inpaint("a star", photo, mask, seed=0).images[0])
+    outside = to_pixels(mask)[0] == 0
+    assert torch.equal(made[:, outside], to_pixels(photo)[:, outside])
+    assert not torch.equal(made, to_pixels(photo))
+
+
+# Callbacks and interruption
+
+
+def test_a_callback_sees_every_step_and_changes_nothing(tiny):
+    seen = []
+
+    def watch(pipeline, step, tick, tensors):
+        assert pipeline is tiny
+        seen.append((step, {name: tensor.clone() for name, tensor in tensors.items()}, tensors["ids"]))
+
+    names = ["ids", "confidence", "write"]
+    watched = tokens(tiny, callback_on_step_end=watch, callback_on_step_end_tensor_inputs=names)
+    assert equal(watched, tokens(tiny))
+    assert [step for step, *_ in seen] == [0, 1, 2, 3]
+    mask = tiny.codec.vocab.mask
+    left = [int((tensors["ids"] == mask).sum()) for _, tensors, _ in seen]
+    assert left == sorted(left, reverse=True) and left[-1] == 0 and len(set(left)) == 4
+    assert sum(int(tensors["write"].sum()) for _, tensors, _ in seen) == 16
+    assert all(tensors["confidence"].min() >= 0 and tensors["confidence"].max() <= 1 for _, tensors, _ in seen)
+    assert all(torch.equal(tensors["ids"], kept) for _, tensors, kept in seen)  # what was given stays as it was
+
+
+def test_a_callback_may_return_other_ids(tiny):
+    vocab = tiny.codec.vocab
+
+    def all_fives(pipeline, step, tick, tensors):
+        ids = tensors["ids"]
+        filled = (ids >= vocab.codes.start) & (ids < vocab.codes.stop)
+        return {"ids": ids.masked_fill(filled, vocab.image_offset + 5)}
+
+    assert (tokens(tiny, callback_on_step_end=all_fives)[0] == 5).all()
+
+
+def test_ids_that_cannot_be_a_canvas_are_refused(tiny):
+    for wrong in (lambda ids: ids[:, 1:], lambda ids: ids.float()):
+        with pytest.raises(ValueError, match="a callback must return ids of shape and dtype"):
+            tokens(tiny, callback_on_step_end=lambda *given, wrong=wrong: {"ids": wrong(given[-1]["ids"])})
+
+
+def test_interruption_stops_within_one_step_and_shows_what_is_there(tiny):
+    steps = []
+
+    def stop(pipeline, step, tick, tensors):
+        steps.append(step)
+        pipeline.interrupt = step == 1
+
+    output = tiny.generate("a star", seed=0, callback_on_step_end=stop)
+    assert steps == [0, 1] and output.interrupted and output.forwards == 4
+    codes = tokens(tiny, callback_on_step_end=stop)[0]
+    there = (codes >= 0) & (codes < 64)
+    assert there.any() and not there.all()
+    pixels = to_pixels(output.images[0])
+    grey = ((pixels * 255).round() == 128).all(0).view(4, 8, 4, 8).all(3).all(1)
+    assert torch.equal(grey, ~there)
+    whole = tiny.generate("a star", seed=0)
+    assert not whole.interrupted and whole.forwards == 8  # the next call starts afresh
+
+
+def test_an_interrupted_answer_is_what_was_said(tiny):
+    def stop(pipeline, *given):
+        pipeline.interrupt = True
+
+    output = tiny.ask("what?", callback_on_step_end=stop)
+    assert output.interrupted and output.forwards == 1 and isinstance(output.texts[0], str)
+
+
+def test_the_progress_bar_can_be_turned_off(tiny, capfd):
+    tiny.generate("a star", seed=0)
+    assert "it/s" not in capfd.readouterr().err
+    tiny.set_progress_bar_config(disable=False)
+    tiny.generate("a star", seed=0)
+    assert "4/4" in capfd.readouterr().err
+
+
+# Refusals
+
+
+def test_unknown_options_are_named_with_the_nearest(tiny, photo):
+    with pytest.raises(TypeError, match=r"generate has no option 'guidance_scle', did you mean 'guidance_scale'\?"):
+        tiny.generate("a star", guidance_scle=3)
+    with pytest.raises(TypeError, match=r"generate has no option 'heigth', did you mean 'height'\?") as error:
+        tiny("a star", heigth=3)
+    known = str(error.value).partition("there is: ")[2].split(", ")
+    assert {"cache", "seed", "width", "callback_on_step_end", "top_p"} <= set(known)
+    assert {"self", "settings", "prompt", "length", "preserve"}.isdisjoint(known)
+    with pytest.raises(TypeError, match="ask has no option 'height'"):
+        tiny.ask("what?", height=3)
+    with pytest.raises(TypeError, match=r"inpaint has no option 'preserv', did you mean 'preserve'\?"):
+        tiny.inpaint("a star", photo, Image.new("L", photo.size, 255), preserv=False)
+    with pytest.raises(TypeError, match="generate has no option 'image'"):
+        tiny("a star", task="generate", image=photo)
+
+
+REFUSED = {
+    "height must be a positive multiple of 8, got 0": {"height": 0},
+    "width must be a positive multiple of 8, got 20": {"width": 20},
+    "unknown output_type 'jpg'; allowed: pil, np, pt, tokens": {"output_type": "jpg"},
+    "unknown callback tensor.*latents.*allowed: ids": {"callback_on_step_end_tensor_inputs": ["latents"]},
+    "num_images_per_prompt must be at least 1, got 0": {"num_images_per_prompt": 0},
+    "num_inference_steps must be a whole number of at least 1, got 0": {"num_inference_steps": 0},
+    "num_inference_steps must be a whole number of at least 1, got 2.5": {"num_inference_steps": 2.5},
+    "block_length must be a whole number": {"block_length": -1},
+    "guidance_scale must be 0 or more, got -1": {"guidance_scale": -1},
+    "guidance_scale must be 0 or more, got nan": {"guidance_scale": float("nan")},
+    "image_guidance_scale must be 0 or more, got inf": {"image_guidance_scale": float("inf")},
+    "temperature must be 0 or more": {"temperature": -0.1},
+    "rank_temperature must be 0 or more": {"rank_temperature": -0.1},
+    "top_k must be at least 1": {"top_k": 0},
+    "top_p must lie in": {"top_p": 1.5},
+    "min_p must lie in": {"min_p": 0},
+    "interval needs 0 <= start < stop <= 1, got 0.8 and 0.2": {"guidance_interval": (0.8, 0.2)},
+    "unknown cache 'max-logits', did you mean 'max-logit'": {"cache": "max-logits"},
+    "unknown quota 'cosin', did you mean 'cosine'": {"quota": "cosin"},
+    "unknown guider 'txt', did you mean 'text'": {"guidance": "txt"},
+    "unknown noise 'float16'": {"noise": "float16"},
+    "unknown annealing 'cosine'": {"anneal": "cosine"},
+    "not both": {"seed": 0, "generator": torch.Generator()},
+    "1 samples need 1 generators, got 2": {"generator": [torch.Generator()] * 2},
+    "the prompt is empty": {"prompt": " "},
+    "a prompt is a string, got int": {"prompt": 5},
+    "at least one prompt": {"prompt": []},
+    "unknown task 'paint'; allowed: generate, edit, inpaint, ask": {"task": "paint"},
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_values_that_cannot_be_are_refused_before_anything_is_computed(words, tiny):
+    called = []
+    tiny.model.register_forward_hook(lambda *given: called.append(1))
+    with pytest.raises(ValueError, match=words):
+        tiny(**{"prompt": "a star", "callback_on_step_end": lambda *given: called.append(1)} | REFUSED[words])
+    assert not called
+
+
+def test_pictures_that_cannot_be_are_refused(tiny, photo):
+    with pytest.raises(ValueError, match="unknown kind of edit 'paint'"):
+        tiny.edit("x", photo, edit="paint")
+    with pytest.raises(ValueError, match="one or two pictures, got 3"):
+        tiny.edit("x", [photo] * 3)
+    with pytest.raises(ValueError, match="mask is empty"):
+        tiny.inpaint("x", photo, Image.new("L", photo.size, 0))
+    with pytest.raises(ValueError, match="no_such_file"):
+        tiny.edit("x", "no_such_file.png")
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        tiny.ask("what?", length=0)
+    with pytest.raises(ValueError, match="vocabulary slice"):
+        tiny.run([TextToImage("a star", 16, 16), Ask("what?")])
+    with pytest.raises(ValueError, match="no branch 'uncond'"):
+        tiny.ask("what?", guidance="text", guidance_scale=1.0)
+
+
+def test_defaults_that_are_none_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown default\(s\) size, stepz; allowed: block_length"):
+        Defaults.read({"stepz": 1, "size": 2, "steps": 3})
+    assert read_defaults(tmp_path) == Defaults()
