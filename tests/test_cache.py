@@ -13,15 +13,16 @@ from dimoo.sampling.quotas import even
 
 
 class Counted:
-    """A denoiser that keeps how many rows each pass computed, for how many logits."""
+    """A denoiser that keeps how many rows each pass computed, for how many logits, and which of each sequence."""
 
     def __init__(self, denoiser):
-        self.denoiser, self.passes = denoiser, []
+        self.denoiser, self.passes, self.chosen = denoiser, [], []
 
     def __call__(self, input_ids, *, rows=None, **options):
         out = self.denoiser(input_ids, rows=rows, **options)
         length = input_ids.shape[1]
         self.passes.append((length if rows is None else rows.shape[1], out.logits.shape[1]))
+        self.chosen += [] if rows is None else [[set(each) for each in rows.tolist()]]
         return out
 
 
@@ -66,6 +67,19 @@ def test_a_new_window_starts_afresh(vocab, small_llada):
     canvas = Canvas([row], vocab, [(0, 0)])
     passes = passes_of(canvas, small_llada, MaxLogitCache(0.9, 0, 100), blocks=LeftToRight(8, 4))
     assert [rows for rows, _ in passes] == [20, 2, 2, 2, 20, 2, 2, 2]
+
+
+def test_a_longer_neighbour_does_not_have_other_rows_recomputed(vocab, small_llada):
+    def chosen(*canvases):
+        counted = [Counted(small_llada) for _ in canvases]
+        slots = {"scheduler": Scheduler(quota=even, temperature=0), "blocks": WholeCanvas(6)}
+        for canvas, denoiser in zip(canvases, counted, strict=True):
+            denoise(canvas, denoiser, **slots, cache=MaxLogitCache(0.7, 0, 4))
+        return [denoiser.chosen for denoiser in counted]
+
+    (together,) = chosen(image_canvas(vocab, (2, 4), (5, 5)))
+    alone = chosen(image_canvas(vocab, (2, 4)), image_canvas(vocab, (5, 5)))
+    assert together == [one + two for one, two in zip(*alone, strict=True)] and len(together) == 4
 
 
 def test_nothing_survives_a_generation(vocab, small_llada):

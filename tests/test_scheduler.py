@@ -8,7 +8,16 @@ import torch
 from dimoo.blocks import LeftToRight, WholeCanvas
 from dimoo.canvas import Canvas, Row
 from dimoo.model import AnswerDenoiser, HashDenoiser
-from dimoo.sampling import QUOTAS, AnswerEnd, NeverEarly, Scheduler, Truncation, denoise
+from dimoo.sampling import (
+    QUOTAS,
+    AnswerEnd,
+    GumbelNoise,
+    LowPrecisionNoise,
+    NeverEarly,
+    Scheduler,
+    Truncation,
+    denoise,
+)
 from dimoo.sampling.quotas import cosine, even, linear, powers_of_two
 from dimoo.sampling.scheduler import suppress
 
@@ -181,6 +190,22 @@ def test_confidence_comes_from_the_untruncated_distribution(vocab):
     assert (update.ids == 10).all()
     expected = math.e / (math.e + vocab.size - 2)  # all but the mask
     torch.testing.assert_close(update.confidence, torch.full((1, 3), expected))
+
+
+def test_positions_that_are_not_open_are_not_written(vocab):
+    canvas, scheduler = make_canvas(vocab, blank(vocab, 4)), Scheduler(quota=even, temperature=0)
+    timetable = scheduler.timetable(canvas, next(WholeCanvas(1).windows(canvas)))  # all four at once
+    valid = torch.tensor([[True, False, True, False]])  # two were filled by somebody else meanwhile
+    logits = torch.randn(1, 4, vocab.size, generator=torch.Generator().manual_seed(0))
+    update = scheduler.step(logits, canvas, torch.tensor([[1, 2, 3, 4]]), valid, timetable, 0, 0)
+    assert torch.equal(update.write, valid)
+
+
+def test_low_precision_goes_all_the_way(vocab):
+    logits = torch.randn(1, 30, vocab.size, generator=torch.Generator().manual_seed(0))
+    coarse, exact = (step_once(vocab, logits, noise=noise).confidence for noise in (LowPrecisionNoise(), GumbelNoise()))
+    assert torch.equal(coarse.float(), coarse.bfloat16().float())
+    assert not torch.equal(exact, exact.bfloat16().float())
 
 
 def order_of(vocab, seed, step=0, **options):

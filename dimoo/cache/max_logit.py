@@ -89,7 +89,6 @@ class MaxLogitSession:
     def logits(self, denoiser, sequences: Sequences, rows: Tensor, columns: slice, step: int) -> Tensor:
         """Logits (nB, M, K) of the answer positions `rows` (B, M) in every branch, fresh or remembered."""
         if self.due(step) and self.due(step + 1):                               # nothing of it would be read again
-            self.stored = None
             return NoCache().logits(denoiser, sequences, rows, columns, step)
         if self.is_full(step, sequences):
             self.kv = KVStore()

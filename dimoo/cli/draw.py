@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from torch import Tensor
 
 from dimoo import __version__
 from dimoo.cli import console
 from dimoo.cli.destination import Destination
+from dimoo.cli.film import Film
 from dimoo.cli.flags import Machine, Output
 from dimoo.cli.requests import Request, parameters
 from dimoo.cli.session import Session, load, stated
 from dimoo.images import save_png
 from dimoo.seeds import seeds_for
 from dimoo.settings import Settings
-from dimoo.tasks import Codec, Edit, Task
+from dimoo.tasks import Edit, Task
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def draw(order: Order, machine: Machine, output: Output) -> None:
     seeds = seeds_for(len(requests), order.seed, order.index)
     for number, (request, start) in enumerate(zip(requests, seeds, strict=True)):
         with destination.picture(number, request.prompt, *start) as path:
-            made = draw_one(session, request, order.settings, start, path, destination, output.preview_every)
+            made = draw_one(session, request, order.settings, start, path, destination, output)
             console.say_picture(path, made.picture.size, *start, made.seconds)
             tell_of_fitting(made)
 
@@ -68,9 +68,9 @@ class Made:
 
 def draw_one(
     session: Session, request: Request, settings: Settings, start: tuple[int, int], path: Path,
-    destination: Destination, preview_every: int | None = None,
+    destination: Destination, output: Output = Output(),  # noqa: B008  (frozen)
 ) -> Made:  # fmt: skip
-    """Make and save one picture, with its previews."""
+    """Make and save one picture, with its previews and its strip of steps."""
     pipeline, task = session.pipeline, request.task(session.pipeline.defaults)
     settings = settings.filled(pipeline.defaults, "image", edit=isinstance(task, Edit))
     seed, index = start
@@ -78,29 +78,27 @@ def draw_one(
         "dimoo": __version__, **session.parameters(), **parameters(request), **stated(settings, "image"),
         "seed": seed, "index": index,
     }  # fmt: skip
+    film = Film(pipeline.codec, task) if output.filmed else None
     with console.progress(request.prompt or path.stem, settings.num_inference_steps) as advance:
 
         def on_step(_, step: int, tick: int, tensors: dict[str, Any]) -> None:
             advance()
-            if preview_every and (step + 1) % preview_every == 0:
-                frame = preview(session.pipeline.codec, task, tensors["ids"][0])
-                save(frame, destination.frame(path, step + 1), made_of, step=step + 1)
+            if film:
+                film.take(tensors["ids"][0])
+            if output.preview_every and (step + 1) % output.preview_every == 0:
+                save(film.frame(step + 1), destination.frame(path, step + 1), made_of, step=step + 1)
 
         began = time.perf_counter()
         made = pipeline.run([task], seed=seed, index=index, callback_on_step_end=on_step, **vars(settings))
         seconds = time.perf_counter() - began
     save(made.images[0], path, made_of, forwards=made.forwards)
+    if output.strip:
+        save(film.strip(), path.with_name(f"{path.stem}-steps.png"), made_of)
     return Made(made.images[0], task, seconds)
 
 
 def save(picture: Image.Image, path: Path, made_of: dict[str, Any], **more: Any) -> None:
     save_png(picture, path, {**made_of, "height": picture.height, "width": picture.width, **more})
-
-
-def preview(codec: Codec, task: Task, answer: Tensor) -> Image.Image:
-    """The unfinished picture of a task, answer (T,); what is open is grey."""
-    grid = task.grid(codec) if callable(task.grid) else task.grid
-    return codec.preview(answer.cpu(), grid)
 
 
 def tell_of_fitting(made: Made) -> None:

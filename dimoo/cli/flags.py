@@ -96,6 +96,12 @@ class Output:
     preview_every: Annotated[
         Whole, _output(help="Also save how the picture looks every so many steps, as NAME-step003.png.")
     ] = None
+    strip: Annotated[bool, _output("--strip", help="Also save its steps side by side, as NAME-steps.png.")] = False
+
+    @property
+    def filmed(self) -> bool:
+        """Whether the steps are shown at all."""
+        return self.strip or self.preview_every is not None
 
 
 def grouped(command: Callable) -> Callable:

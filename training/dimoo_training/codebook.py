@@ -79,7 +79,7 @@ def merge_doubles(model: VQModel, pixels: Tensor, tolerance: float = 0.004) -> i
     whole = torch.cat([decode_error(model, c, p) for c, p in zip(codes.split(64), pixels.split(64), strict=True)])
     for code in usage(codes, weight).argsort().tolist():
         shown = (codes == code).flatten(1).any(1).nonzero().flatten()[:12]      # pictures to try it on
-        if not len(shown):
+        if not len(shown) or (codes == code).all():                             # the last one stays
             continue
         kept = weight[code].clone()
         weight[code] = FAR

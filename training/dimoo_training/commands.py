@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from diffusers import VQModel
 from transformers import AutoTokenizer
 
@@ -51,9 +52,9 @@ def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
 
 
 def assemble(model: LLaDAForMultiModalGeneration, words: Path, vq_folder: Path, folder: Path) -> None:
-    """Write one checkpoint in the hosted layout: model, text tokenizer, image tokenizer, sampling defaults."""
+    """Write one checkpoint in the hosted layout: model (bfloat16), text tokenizer, image tokenizer, defaults."""
     vqvae = VQModel.from_pretrained(vq_folder)
-    pipeline = DiMOOPipeline(model.eval(), AutoTokenizer.from_pretrained(words), vqvae)
+    pipeline = DiMOOPipeline(model.eval().to(torch.bfloat16), AutoTokenizer.from_pretrained(words), vqvae)
     pipeline.set_defaults(DEFAULTS)
     pipeline.save_pretrained(folder)
 

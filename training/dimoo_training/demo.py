@@ -18,19 +18,18 @@ from rich.text import Text
 from dimoo.cli import console
 from dimoo.cli.answer import Answerer
 from dimoo.cli.destination import Destination
-from dimoo.cli.draw import draw_one, preview
-from dimoo.cli.flags import Machine
+from dimoo.cli.draw import draw_one
+from dimoo.cli.flags import Machine, Output
 from dimoo.cli.group import explain
 from dimoo.cli.requests import Drawing, Editing, Filling, Request
 from dimoo.cli.session import Session, load
 from dimoo.cli.sources import Source
-from dimoo.images import load_image, safe_filename, save_png, sheet, strip
+from dimoo.images import load_image, safe_filename, save_png, sheet
 from dimoo.settings import Settings
 from dimoo_training import demo_check as check
 from dimoo_training.demo_check import Judge, Verdict
 
 SIDE = 64
-FRAMES = 7
 HEADINGS = ("task", "asked", "seconds", "right", "the oracle reads")
 
 
@@ -66,7 +65,6 @@ class Demo:
         self.make(filling, "inpaint", check.shows(check.FILLED))
         self.ask(check.QUESTION, check.CIRCLE, circle)
         self.save_sheet()
-        self.save_strip(check.PAIR)
         self.save_report()
 
     def path(self, name: str) -> Path:
@@ -78,7 +76,8 @@ class Demo:
     def make(self, request: Request, name: str, judge: Judge) -> np.ndarray:
         """Make, save and judge one picture; (64, 64, 3) uint8."""
         path = self.path(name)
-        made = draw_one(self.session, request, Settings(), (self.seed, 0), path, Destination(self.out))
+        output = Output(strip=name == check.PAIR)
+        made = draw_one(self.session, request, Settings(), (self.seed, 0), path, Destination(self.out), output)
         pixels = np.asarray(made.picture)
         self.rows.append(Row(request.name, request.prompt, path.name, made.seconds, judge(pixels)))
         return pixels
@@ -98,20 +97,6 @@ class Demo:
         page = sheet([self.out / row.file for row in made], 3, [row.asked for row in made], scale=3)
         save_png(page, self.out / "sheet.png", {"prompt": "all pictures of the demo", "seed": self.seed})
 
-    def save_strip(self, prompt: str) -> None:
-        """One picture from all grey to finished."""
-        pipeline = self.session.pipeline
-        task = Drawing(prompt, SIDE, SIDE).task(pipeline.defaults)
-        frames = [preview(pipeline.codec, task, task.prepare(pipeline.codec).answer)]
-
-        def on_step(_, step: int, tick: int, tensors: dict) -> None:
-            frames.append(preview(pipeline.codec, task, tensors["ids"][0]))
-
-        pipeline.run([task], seed=self.seed, callback_on_step_end=on_step)
-        steps = sorted({round(at) for at in np.linspace(0, len(frames) - 1, FRAMES)})
-        page = strip([frames[step] for step in steps], captions=[f"step {step}" for step in steps], scale=2)
-        save_png(page, self.out / "steps.png", {"prompt": prompt, "seed": self.seed, "steps": steps})
-
     def save_report(self) -> None:
         """report.md with every row and its picture."""
         lines = [
@@ -119,7 +104,7 @@ class Demo:
             f"Seed {self.seed}, {self.session.dtype} on {self.session.device}. {self.summary()}", "",
             f"| picture | {' | '.join(HEADINGS)} |", "|---" * (len(HEADINGS) + 1) + "|",
             *(f"| ![{row.asked}]({row.file}) | {' | '.join(map(safe, row.cells()))} |" for row in self.rows),
-            "", "![steps](steps.png)", "",
+            "", f"![steps]({self.path(check.PAIR).stem}-steps.png)", "",
         ]  # fmt: skip
         (self.out / "report.md").write_text("\n".join(lines), "utf-8")
 

@@ -67,9 +67,9 @@ def asked(pipeline: DiMOOPipeline, world: w.World, kind: str, count: int, seed: 
     drafts = ((w.ask(scene, kind, rng, world), scene) for scene in iter(lambda: w.test_scene(world, rng), None))
     questions = list(islice((draft for draft in drafts if draft[0] is not None), count))
     right = []
-    for chunk in chunks(questions):
+    for number, chunk in enumerate(chunks(questions)):
         tasks = [Ask(question.text, [picture(scene)], length=16) for question, scene in chunk]
-        answers = pipeline.run(tasks, seed=seed, **settings).texts
+        answers = pipeline.run(tasks, seed=seed, index=16 * number, **settings).texts
         right += [answer == question.answer for answer, (question, _) in zip(answers, chunk, strict=True)]
     return right
 

@@ -53,6 +53,8 @@ class ExampleMaker:
 
     def __init__(self, text: TextTokenizer, vocab: Vocab, book: PictureBook, world: w.World):
         self.text, self.vocab, self.book, self.world = text, vocab, book, world
+        # Training captions and edits may lead to held-out scenes: those are drawn, but never asked about.
+        self.asked = [index for index, scene in enumerate(book.scenes) if not w.held_out(scene.key())]
         self.kinds: dict[str, Callable[[np.random.Generator], Example]] = {
             "draw": self.draw, "edit": self.edit, "answer": self.answer,
         }  # fmt: skip
@@ -94,7 +96,7 @@ class ExampleMaker:
 
     def answer(self, rng: np.random.Generator) -> Example:
         """One to three turns about one picture; the last answer stands in a window with padding."""
-        index = int(rng.integers(len(self.book.scenes)))
+        index = self.asked[int(rng.integers(len(self.asked)))]
         turns = self._turns(self.book.scenes[index], rng)
         image, v = self.image(index).tolist(), self.vocab
         ids, noise, weight = self.text.system("understanding"), [], []

@@ -21,9 +21,9 @@ class SFTRecipe:
     captions: int = 36_000
     edits: int = 16_000
     batch: dict[str, int] = field(default_factory=lambda: {"draw": 32, "edit": 12, "answer": 14})
-    lengths: dict[str, int] = field(default_factory=lambda: {"draw": 112, "edit": 176, "answer": 160})
+    lengths: dict[str, int] = field(default_factory=lambda: {"draw": 96, "edit": 164, "answer": 160})
     """Tokens every example of a kind is padded to: one shape a kind, so each is compiled once."""
-    steps: int = 3_400
+    steps: int = 3_000
     lr: float = 4e-3
     compile: bool = True
     save_every_seconds: float = 180.0

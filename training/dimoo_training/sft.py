@@ -66,24 +66,32 @@ class Run:
     def __init__(self, model: LLaDAForMultiModalGeneration, optimiser: Optimiser, seed: int):
         self.model, self.optimiser, self.step = model, optimiser, 0
         self.rng = np.random.default_rng([seed, 2])
+        self.recent, self.best = float("inf"), float("inf")
+        """Smoothed sum of the losses of all kinds: now, and when the weights were last written."""
+
+    def note(self, total: float) -> None:
+        self.recent = total if self.step == 0 else 0.98 * self.recent + 0.02 * total
+        self.step += 1
 
     def save(self, path: Path) -> None:
         save_state(path, {
             "model": self.model.state_dict(), "optimiser": self.optimiser.state_dict(), "step": self.step,
-            "rng": self.rng.bit_generator.state,
+            "rng": self.rng.bit_generator.state, "recent": self.recent, "best": self.best,
         })  # fmt: skip
 
     def restore(self, path: Path) -> None:
         state = load_state(path)
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
-        self.step, self.rng.bit_generator.state = state["step"], state["rng"]
+        self.step, self.recent, self.best = state["step"], state["recent"], state["best"]
+        self.rng.bit_generator.state = state["rng"]
 
 
 def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForMultiModalGeneration:
     """Train to `recipe.steps`, continuing from `out/state.pt` when it is there.
 
-    Writes out/state.pt and a loadable out/model every few minutes, and a line of JSON per log to out/log.jsonl.
+    Writes out/state.pt every few minutes, out/model when the smoothed loss is the best so far, and a line of JSON
+    per log to out/log.jsonl.
     """
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
@@ -104,6 +112,13 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
     log(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M parameters, {len(book.scenes)} pictures, "
         f"from step {run.step} of {recipe.steps}")
 
+    def keep() -> None:
+        if run.recent <= run.best:
+            run.best = run.recent
+            model.save_pretrained(out / "model")
+            tokenizer.save_pretrained(out / "model")
+        run.save(out / "state.pt")
+
     seen: dict[str, list[float]] = {kind: [] for kind in recipe.batch}
     started, saved, first = time.time(), time.time(), run.step
     model.train()
@@ -113,7 +128,7 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
             loss.backward()
             seen[kind].append(loss.item())
         norm = run.optimiser.step(warmup_then_decay(run.step / recipe.steps))
-        run.step += 1
+        run.note(sum(losses[-1] for losses in seen.values()))
         if run.step % recipe.log_every == 0:
             means = {kind: round(float(np.mean(losses)), 4) for kind, losses in seen.items()}
             rate = (time.time() - started) / (run.step - first)
@@ -122,9 +137,8 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
                 lines.write(json.dumps(entry) + "\n")
             log(f"{entry}  {(recipe.steps - run.step) * rate / 60:.0f} minutes left")
             seen = {kind: [] for kind in recipe.batch}
-        if time.time() - saved > recipe.save_every_seconds or run.step == recipe.steps:
-            run.save(out / "state.pt")
-            model.save_pretrained(out / "model")
-            tokenizer.save_pretrained(out / "model")
+        if time.time() - saved > recipe.save_every_seconds:
+            keep()
             saved = time.time()
+    keep()
     return model

@@ -1,0 +1,77 @@
+"""The README runs: its commands, its Python blocks, and the loop it quotes is the loop."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.S | re.M)
+COMMANDS = re.findall(r"`(dimoo (?:generate|edit|inpaint|ask) [^`]+)`", README)
+TRAINING = re.findall(r"^    (dimoo train .+)$", README, re.M)
+LOOP = "dimoo/sampling/loop.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with the files the README talks about."""
+    place = tmp_path_factory.mktemp("readme")
+    run(["generate", "a red circle", "--seed", "0", "--out", "circle.png"], place)
+    mask = Image.new("L", Image.open(place / "circle.png").size, 0)
+    mask.paste(255, (16, 16, 32, 32))
+    mask.save(place / "mask.png")
+    return place
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    """`dimoo ARGUMENTS` in a folder; its output."""
+    command = [sys.executable, "-m", "dimoo", *arguments]
+    path = os.pathsep.join(str(ROOT / part) for part in ("", "kernels", "app", "training"))
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_blocks_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scope: dict = {}
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), scope)
+    assert scope["picture"].size == (64, 64)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "--from" not in c])
+def test_commands_run(command: str, folder: Path) -> None:
+    run(shlex.split(command)[1:], folder)
+
+
+def test_repeating_a_picture(folder: Path) -> None:
+    run(["generate", "--from", "circle.png", "--out", "again.png"], folder)
+    assert Image.open(folder / "again.png").tobytes() == Image.open(folder / "circle.png").tobytes()
+
+
+@pytest.mark.slow
+def test_training_commands_run(folder: Path) -> None:
+    assert len(TRAINING) == 2
+    for command in TRAINING:
+        run(shlex.split(command)[1:], folder)
+    run(["generate", "a star", "--model", "runs/debug/checkpoint", "--seed", "0"], folder)
+
+
+def test_the_quoted_loop_is_the_loop() -> None:
+    quoted = re.search(rf"`{LOOP}`\):\n\n```\n(.*?)^```", README, re.S | re.M)
+    assert quoted, f"README.md quotes no lines of {LOOP}"
+    assert quoted[1] in (ROOT / LOOP).read_text("utf-8")
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)", README))
+def test_links_lead_somewhere(link: str) -> None:
+    assert link.startswith("http") or (ROOT / link).exists()
