@@ -109,6 +109,11 @@ class Canvas:
         current = self.ids.gather(1, update.rows)
         self.ids.scatter_(1, update.rows, torch.where(update.write, update.ids, current))
 
+    def replace(self, ids: Tensor) -> None:
+        """Take other ids (B, T) where we may write; a position that was filled cannot be opened again."""
+        reopened = (ids == self.vocab.mask) & ~self.masked
+        self.ids = torch.where(self.editable & ~reopened, ids, self.ids)
+
     def row(self, index: int) -> Tensor:
         """A copy of the answer ids of one row without padding, on the host."""
         return self.ids[index, : self.lengths[index]].to("cpu", copy=True)
@@ -155,8 +160,11 @@ class Sequences:
         self._ids.scatter_(1, self.where, canvas.ids.repeat(len(self.branches), 1))
 
     def positions(self, rows: Tensor) -> Tensor:
-        """Answer positions (B, M) -> absolute positions (nB, M) in each sequence."""
-        return rows.repeat(len(self.branches), 1) + self.starts[:, None]
+        """Answer positions (B, M) -> absolute positions (nB, M) in each sequence.
+
+        Rows that are not valid may lie in the padding behind a short answer; they are kept inside the sequence.
+        """
+        return (rows.repeat(len(self.branches), 1) + self.starts[:, None]).clamp_max(self.length - 1)
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def locate(name: str | os.PathLike, **hub) -> Path:
         return Path(snapshot_download(str(name), allow_patterns=list(FILES), **hub))
     except Exception as error:  # the hub's own errors are many; the user needs one sentence and the cause
         raise CheckpointError(f"could not get {str(name)!r} from the hub: {error}") from error
+
+
+@contextmanager
+def naming(folder: Path, what: str):
+    """Turn whatever a library raises while loading `what` into a CheckpointError that names the folder."""
+    try:
+        yield
+    except Exception as error:
+        raise CheckpointError(f"{folder}: the {what} cannot be loaded: {error}") from error
 
 
 def read_defaults(folder: Path) -> Defaults:

@@ -1,6 +1,7 @@
 """Guiders: under which conditions the network is asked, and how the answers become one.
 
-Each is a weighted sum of the logits of its branches; the weights sum to 1. A branch of weight 0 is not computed.
+Each is a weighted sum of the logits of its branches; the weights sum to 1. Trailing branches of
+weight 0 are not computed.
 """
 
 from __future__ import annotations
@@ -74,17 +75,18 @@ class TextImageGuidance:
 
 @dataclass(frozen=True)
 class NestedGuidance:
-    """Two nested scales (Brooks et al. 2023, eq. 3): uncond + image (no_text - uncond) + text (cond - no_text).
+    """Two nested scales (Brooks et al. 2023, eq. 3) in this module's convention, where 0 is off:
+    uncond + (1 + image) (no_text - uncond) + (1 + text) (cond - no_text).
 
     Its last branch, text and image both dropped, is the one the released fine-tuning trains.
     """
 
-    text_scale: float = 3.5
-    image_scale: float = 1.5
+    text_scale: float = 2.5
+    image_scale: float = 0.5
     branches = ("cond", "no_text", "uncond")
 
     def weights(self, progress: float) -> tuple[float, ...]:
-        return self.text_scale, self.image_scale - self.text_scale, 1 - self.image_scale
+        return 1 + self.text_scale, self.image_scale - self.text_scale, -self.image_scale
 
 
 @dataclass(frozen=True)

@@ -21,21 +21,20 @@ from transformers import AutoTokenizer
 
 from dimoo import __version__
 from dimoo.canvas import Canvas
-from dimoo.checkpoint import forget_places, locate, read_defaults, write_index
+from dimoo.checkpoint import forget_places, locate, naming, read_defaults, write_index
 from dimoo.images import load_image, load_mask
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
 from dimoo.seeds import seeds_for
 from dimoo.settings import Defaults, Settings
-from dimoo.tasks import Ask, Codec, Edit, Inpaint, Task, TextToImage
+from dimoo.tasks import TASKS, Ask, Codec, Edit, Inpaint, Task, TextToImage, expand
 from dimoo.tasks.base import to_pixels
 from dimoo.text import TextTokenizer
 from dimoo.vocab import Vocab
 from tokenizers_vq import VQImageTokenizer
 
 OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
-TASK_NAMES = ("generate", "edit", "inpaint", "ask")
 CALLBACK_TENSORS = ("ids", "confidence", "write")
 
 
@@ -95,8 +94,10 @@ class DiMOOPipeline(DiffusionPipeline):
         placement = {key: value for key, value in placement.items() if value is not None}
         wanted = dtype or torch_dtype or torch.float32
         model = LLaDAForMultiModalGeneration.from_pretrained(folder, dtype=wanted, **placement).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        vqvae = VQModel.from_pretrained(folder, subfolder="vqvae").float().eval()
+        with naming(folder, "tokenizer"):
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        with naming(folder / "vqvae", "image tokenizer"):
+            vqvae = VQModel.from_pretrained(folder, subfolder="vqvae").float().eval()
         pipeline = cls(model, tokenizer, vqvae)
         pipeline.set_defaults(read_defaults(folder))
         return pipeline
@@ -135,6 +136,10 @@ class DiMOOPipeline(DiffusionPipeline):
         mask = load_mask(mask_image, size=picture.size)
         return self.run([Inpaint(text, picture, mask, preserve) for text in _listed(prompt)], **options)
 
+    def outpaint(self, prompt, image, room: tuple[int, int, int, int], **options) -> DiMOOPipelineOutput:
+        """Fill `room` = (left, top, right, bottom) pixels around `image`."""
+        return self.inpaint(prompt, *expand(load_image(image), *room), **options)
+
     def ask(
         self, question, image=None, *, history: Sequence[tuple[str, str]] = (), length: int | None = None, **options
     ) -> DiMOOPipelineOutput:
@@ -146,8 +151,8 @@ class DiMOOPipeline(DiffusionPipeline):
     def __call__(self, prompt=None, *, task: str | None = None, image=None, mask_image=None, **options):
         """Any task by name; without `task` it follows from what is given (a mask: inpaint, an image: edit)."""
         task = task or ("inpaint" if mask_image is not None else "edit" if image is not None else "generate")
-        if task not in TASK_NAMES:
-            raise ValueError(f"unknown task {task!r}; allowed: {', '.join(TASK_NAMES)}")
+        if task not in TASKS:
+            raise ValueError(f"unknown task {task!r}; allowed: {', '.join(TASKS)}")
         given = {"image": image, "mask_image": mask_image}
         given = {name: value for name, value in given.items() if value is not None}
         return getattr(self, task)(prompt, **given, **options)
@@ -172,8 +177,8 @@ class DiMOOPipeline(DiffusionPipeline):
             seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone.
             generator: diffusers style: one generator gives the seed, a list gives one for each sample.
             output_type: `pil`, `np`, `pt` or `tokens` (code grids of pictures, ids of texts).
-            callback_on_step_end: called as (pipeline, step, tick, tensors) after each step; a returned `ids`
-                replaces the canvas. `pipeline.interrupt = True` stops within one step.
+            callback_on_step_end: called as (pipeline, step, step of the window, tensors) after each step; returned
+                `ids` replace those that may be written. `pipeline.interrupt = True` stops within one step.
             settings: fields of `Settings`; an unknown one is a TypeError naming it.
 
         Raises:
@@ -192,11 +197,13 @@ class DiMOOPipeline(DiffusionPipeline):
         tasks = [task for task in tasks for _ in range(num_images_per_prompt)]
         seeds = seeds_for(len(tasks), seed, index, generator)
         kind = tasks[0].kind
-        chosen = Settings(**settings).filled(self.defaults, kind, edit=isinstance(tasks[0], Edit))
+        if any(task.kind != kind for task in tasks):
+            raise ValueError("one call makes drawings, edits or answers, not a mixture")
+        chosen = Settings(**settings).filled(self.defaults, kind)
         canvas, forwards = self._denoise(tasks, seeds, chosen, callback_on_step_end, callback_on_step_end_tensor_inputs)
         made = self._finish(tasks, canvas, output_type)
         self.maybe_free_model_hooks()
-        field = "images" if kind == "image" else "texts"
+        field = "texts" if kind == "text" else "images"
         output = DiMOOPipelineOutput(seeds=seeds, forwards=forwards, interrupted=self._interrupt, **{field: made})
         return output if return_dict else (made,)
 
@@ -216,7 +223,8 @@ class DiMOOPipeline(DiffusionPipeline):
             "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
             "cache": settings.cache_policy(), "stop": settings.stop(kind),
         }  # fmt: skip
-        rows = [task.prepare(self.codec) for task in tasks]
+        prepared = {id(task): task.prepare(self.codec) for task in {id(task): task for task in tasks}.values()}
+        rows = [prepared[id(task)] for task in tasks]
         canvas = Canvas(rows, self.codec.vocab, seeds, self._execution_device)
         self._interrupt = False
         with self.progress_bar(total=settings.num_inference_steps) as bar:
@@ -226,8 +234,9 @@ class DiMOOPipeline(DiffusionPipeline):
                 if callback is not None:
                     update = step.update
                     given = {"ids": canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
-                    answer = callback(self, step.tick, step.tick, {name: given[name] for name in tensors}) or {}
-                    canvas.ids = _fitting(answer.get("ids", canvas.ids), canvas.ids)
+                    answer = callback(self, step.tick, step.number, {name: given[name] for name in tensors}) or {}
+                    if "ids" in answer:
+                        canvas.replace(_fitting(answer["ids"], canvas.ids))
                 return self._interrupt
 
             return canvas, denoise(canvas, self.model, **parts, on_step=on_step)
@@ -238,25 +247,20 @@ class DiMOOPipeline(DiffusionPipeline):
             texts = (task.finish(self.codec, answer) for task, answer in zip(tasks, answers, strict=True))
             return answers if output_type == "tokens" else list(texts)
         if output_type == "tokens":
-            return [self._tokens(answer, grid) for answer, grid in zip(answers, canvas.grids, strict=True)]
+            vocab, grids = self.codec.vocab, zip(answers, canvas.grids, strict=True)
+            return [vocab.cells(answer[1:-1], *grid) - vocab.image_offset for answer, grid in grids]
         open_rows = canvas.masked.any(1).tolist()
         pictures = [
-            self.codec.preview(answer, grid) if unfinished else task.finish(self.codec, answer)
-            for task, answer, grid, unfinished in zip(tasks, answers, canvas.grids, open_rows, strict=True)
+            (task.preview if unfinished else task.finish)(self.codec, answer)
+            for task, answer, unfinished in zip(tasks, answers, open_rows, strict=True)
         ]
         return _as_type(pictures, output_type)
 
-    def _tokens(self, answer: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
-        height, width = grid
-        return answer[2:-2].view(height, width + 1)[:, :-1] - self.codec.vocab.image_offset
-
-
-METHODS = {TextToImage: "generate", Edit: "edit", Inpaint: "inpaint", Ask: "ask"}
 
 
 def _refuse_unknown(options: Iterable[str], task: Task) -> None:
     """TypeError for the first option that neither `run`, the task's own method nor `Settings` has."""
-    method = METHODS.get(type(task), "run")
+    method = next((name for name, kind in TASKS.items() if type(task) is kind), "run")
     known = {field.name for field in fields(Settings)}
     for function in (DiMOOPipeline.run, getattr(DiMOOPipeline, method)):
         given = inspect.signature(function).parameters.values()

@@ -25,6 +25,7 @@ class Defaults:
     text_guidance_scale: float = 2.5
     image_guidance_scale: float = 4.0
     temperature: float = 1.0
+    edit_temperature: float = 1.0
     text_length: int = 128
     text_steps: int = 128
     block_length: int = 32
@@ -85,16 +86,16 @@ class Settings:
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
-    def filled(self, defaults: Defaults, kind: str, edit: bool = False) -> Settings:
-        """The same with the checkpoint's defaults in place of None."""
-        image = kind == "image"
+    def filled(self, defaults: Defaults, kind: str) -> Settings:
+        """The same with the checkpoint's defaults for a kind of task (`draw`, `edit`, `text`) in place of None."""
+        picture, edit = kind != "text", kind == "edit"
         wanted = {
-            "num_inference_steps": defaults.steps if image else defaults.text_steps,
-            "guidance_scale": (defaults.text_guidance_scale if edit else defaults.guidance_scale) if image else 0.0,
+            "num_inference_steps": defaults.steps if picture else defaults.text_steps,
+            "guidance_scale": {"draw": defaults.guidance_scale, "edit": defaults.text_guidance_scale}.get(kind, 0.0),
             "image_guidance_scale": defaults.image_guidance_scale if edit else 0.0,
-            "guidance": ("text+image" if edit else "text") if image else "none",
-            "temperature": defaults.temperature if image else 0.0,
-            "quota": "cosine" if image else "even",
+            "guidance": {"draw": "text", "edit": "text+image"}.get(kind, "none"),
+            "temperature": {"draw": defaults.temperature, "edit": defaults.edit_temperature}.get(kind, 0.0),
+            "quota": "cosine" if picture else "even",
             "block_length": defaults.block_length,
         }
         return replace(self, **{name: value for name, value in wanted.items() if getattr(self, name) is None})
@@ -118,21 +119,15 @@ class Settings:
         return guider
 
     def blocks(self, kind: str) -> BlockSchedule:
-        if kind == "image":
+        if kind != "text":
             return WholeCanvas(self.num_inference_steps)
         return LeftToRight(self.num_inference_steps, self.block_length)
 
     def stop(self, kind: str) -> StoppingCriteria:
-        return NeverEarly() if kind == "image" else AnswerEnd()
+        return AnswerEnd() if kind == "text" else NeverEarly()
 
     def cache_policy(self):
         return _made(resolve(self.cache, CACHES, "cache"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults of this class, as plain values, for a picture's parameters."""
-        stated = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain = {field.name: field.default for field in fields(self)}
-        return {k: v for k, v in stated.items() if v != plain[k] and isinstance(v, str | int | float | tuple)}
 
 
 SCALED = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from dimoo.vocab import CheckpointError, Vocab
+from dimoo.vocab import Vocab
 
 SYSTEM_PROMPTS: dict[str, str] = {
     "text_to_image": "Generate an image according to the text prompt.",
@@ -35,13 +36,11 @@ class TextTokenizer:
     def __init__(self, tokenizer, vocab: Vocab):
         self.tokenizer, self.vocab = tokenizer, vocab
         known = tokenizer.get_vocab()
-        missing = [tag for tag in TAGS if tag not in known]
-        if missing:
-            raise CheckpointError(f"the tokenizer has no token for the prompt tags {', '.join(missing)}")
-        self.tags = {tag: known[tag] for tag in TAGS}
+        self.tags: dict[str, int | str] = {tag: known.get(tag, tag) for tag in TAGS}
+        """The prompt tags: their ids, or the strings themselves where the tokenizer spells them like other text."""
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
-        plain = set(SYSTEM_PROMPTS.values())
-        self.control = {text: index for text, index in added.items() if text not in plain} | self.tags
+        self.control = {text: index for text, index in added.items() if text not in SYSTEM_PROMPTS.values()}
+        self.control |= {tag: index for tag, index in self.tags.items() if isinstance(index, int)}
         self._control_ids = frozenset(self.control.values())
         self._pattern = re.compile("|".join(re.escape(t) for t in sorted(self.control, key=len, reverse=True)))
 
@@ -61,28 +60,36 @@ class TextTokenizer:
     def _plain(self, piece: str) -> list[int]:
         return self.tokenizer(piece, add_special_tokens=False)["input_ids"] if piece else []
 
-    def conditions(self, task: str, user: list[int], images: Sequence[Tensor] = ()) -> dict[str, Tensor]:
+    def spell(self, *parts: int | str) -> list[int]:
+        """Ids and texts in order, as ids; neighbouring texts are tokenised as one, since tokens may cross the seam."""
+        ids: list[int] = []
+        for is_text, run in groupby(parts, key=lambda part: isinstance(part, str)):
+            given = list(run)
+            ids += self.encode("".join(given)) if is_text else given
+        return ids
+
+    def conditions(self, task: str, text: str, images: Sequence[Tensor] = ()) -> dict[str, Tensor]:
         """What stands before an answer, for every branch a guider may ask for, as ids.
 
-        The prompt is <system>S</system><user>U images</user> with the system prompt S of `task`.
-        Branches: `cond` everything, `no_text` the unconditional marker instead of U, `no_image` no images,
+        The prompt is <system>S</system><user>T images</user> with the system prompt S of `task`.
+        Branches: `cond` everything, `no_text` the unconditional marker instead of T, `no_image` no images,
         `uncond` neither.
         """
-        pictures = [index for image in images for index in image.tolist()]
-        marker = [self.vocab.uncondition]
-        turns = {"cond": user + pictures, "no_text": marker + pictures, "no_image": user, "uncond": marker}
-        head = self.system(task)
-        return {branch: torch.tensor(head + self.turn(ids)) for branch, ids in turns.items()}
+        marker = self.vocab.uncondition
+        branches = {"cond": (text, images), "no_text": (marker, images), "no_image": (text, ()), "uncond": (marker, ())}
+        return {name: torch.tensor(self.first_turn(task, *parts)) for name, parts in branches.items()}
 
-    def system(self, task: str) -> list[int]:
-        """<system>S</system> of one kind of task. Raises ValueError for an unknown kind."""
+    def first_turn(self, task: str, text: int | str, images: Sequence[Tensor] = ()) -> list[int]:
+        """System prompt and first turn; images stand before the last id, as published. ValueError for no such task."""
         if task not in SYSTEM_PROMPTS:
             raise ValueError(f"no system prompt for task {task!r}; allowed: {', '.join(SYSTEM_PROMPTS)}")
-        return [self.tags["<system>"], *self._plain(SYSTEM_PROMPTS[task]), self.tags["</system>"]]
+        system = (self.tags["<system>"], SYSTEM_PROMPTS[task], self.tags["</system>"])
+        ids = self.spell(*system, self.tags["<user>"], text, self.tags["</user>"])
+        return [*ids[:-1], *(index for image in images for index in image.tolist()), ids[-1]]
 
-    def turn(self, user: list[int]) -> list[int]:
-        """<user>U</user>."""
-        return [self.tags["<user>"], *user, self.tags["</user>"]]
+    def next_turn(self, text: str) -> list[int]:
+        """<user>T</user>."""
+        return self.spell(self.tags["<user>"], text, self.tags["</user>"])
 
     def decode(self, ids: Tensor | list[int]) -> str:
         """Text of an answer, up to its first end token; control tokens and masks are left out."""

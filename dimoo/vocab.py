@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 TOKEN_STRINGS: dict[str, tuple[str, ...]] = {
     "mask": ("<|mdm_mask|>",),
     "pad": ("<|pad|>", "<|reserved_token_255|>"),
-    "newline": ("<|newline|>", "<|reserved_token_0|>"),
+    "newline": ("<|newline|>", "<end-of-line>", "<|reserved_token_0|>"),
     "boi": ("<IMAGE>",),
     "eoi": ("</IMAGE>",),
     "uncondition": ("<uncondition>",),
@@ -73,7 +73,8 @@ class Vocab:
         """Read the ids from a tokenizer (by token string) and a model config (fields).
 
         `codebook_size` is the image tokenizer's, checked against the config when both state it. Without a field
-        `image_token_offset` the codes begin right behind the tokenizer's last id, as in the hosted checkpoint.
+        `image_token_offset` the codes begin right behind the last of these tokens, as in the hosted checkpoint,
+        whether or not its tokenizer lists the codes too.
 
         Raises:
             CheckpointError: a token or field is missing, or two sources contradict each other.
@@ -89,7 +90,7 @@ class Vocab:
             raise CheckpointError("codebook_size is stated neither in config.json nor by an image tokenizer")
         if stated is not None and codebook_size is not None and stated != codebook_size:
             raise CheckpointError(f"config.json: codebook_size={stated}, but the image tokenizer has {codebook_size}")
-        offset = config.image_token_offset if config.image_token_offset is not None else max(known.values()) + 1
+        offset = config.image_token_offset if config.image_token_offset is not None else max(ids.values()) + 1
         return cls(**ids, image_offset=offset, codebook_size=stated or codebook_size, size=config.vocab_size)
 
     def lay_out(self, codes: Tensor) -> Tensor:
@@ -109,13 +110,15 @@ class Vocab:
         Raises:
             ValueError: a position that should hold a code holds another id (for example a mask).
         """
-        codes = ids[1:-1].view(height, width + 1)[:, :-1] - self.image_offset
+        codes = self.cells(ids, height, width) - self.image_offset
         if codes.numel() and not 0 <= int(codes.min()) <= int(codes.max()) < self.codebook_size:
             raise ValueError("the image is not finished: some of its positions do not hold an image code")
         return codes
 
-    def to_dict(self) -> dict[str, int]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    @staticmethod
+    def cells(ids: Tensor, height: int, width: int) -> Tensor:
+        """ids of one image, finished or not -> the ids of its cells (height, width), without markers and row ends."""
+        return ids[1:-1].view(height, width + 1)[:, :-1]
 
 
 def _find(role: str, strings: tuple[str, ...], known: dict[str, int]) -> int:

@@ -44,7 +44,7 @@ def test_text_and_image_guidance_as_published(t, i):
 @pytest.mark.parametrize(("t", "i"), [(7.5, 1.5), (1.0, 1.0), (3.0, 0.0)])
 def test_nested_guidance_is_equation_three(t, i):
     total, (cond, no_text, uncond) = guided(NestedGuidance(t, i))
-    close(total, uncond + i * (no_text - uncond) + t * (cond - no_text))
+    close(total, uncond + (1 + i) * (no_text - uncond) + (1 + t) * (cond - no_text))
 
 
 def test_no_guidance_is_the_condition():
@@ -79,7 +79,8 @@ def test_branches_of_no_weight_at_the_end_are_not_computed(weights, count):
 def test_a_scale_of_zero_needs_no_second_branch():
     assert active(TextGuidance(0.0).weights(0)) == 1
     assert active(TextImageGuidance(1.0, 0.0).weights(0)) == 2
-    assert active(NestedGuidance(2.0, 1.0).weights(0)) == 2
+    assert active(NestedGuidance(2.0, 0.0).weights(0)) == 2
+    assert active(NestedGuidance(0.0, 0.0).weights(0)) == 1
 
 
 def test_branches_are_combined_in_float32():

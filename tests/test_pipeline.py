@@ -142,15 +142,14 @@ def test_variants_are_objects_names_or_places(tiny, tmp_path):
 
 def test_settings_take_the_checkpoints_defaults_by_task():
     defaults = Defaults(steps=7, guidance_scale=1.0, text_guidance_scale=2.0, image_guidance_scale=3.0, text_steps=9)
-    image = Settings().filled(defaults, "image")
-    edit = Settings().filled(defaults, "image", edit=True)
+    image = Settings().filled(defaults, "draw")
+    edit = Settings().filled(defaults, "edit")
     text = Settings(temperature=0.5).filled(defaults, "text")
     assert (image.num_inference_steps, image.guidance_scale, image.guidance, image.quota) == (7, 1.0, "text", "cosine")
     assert (edit.guidance_scale, edit.image_guidance_scale, edit.guidance) == (2.0, 3.0, "text+image")
     assert (text.num_inference_steps, text.guidance, text.quota, text.temperature) == (9, "none", "even", 0.5)
     assert (image.temperature, Settings().filled(defaults, "text").temperature) == (1.0, 0.0)
-    assert Settings(guidance_scale=0.0).filled(defaults, "image").guidance_scale == 0.0
-    assert Settings(top_k=3, cache="max-logit").to_dict() == {"top_k": 3, "cache": "max-logit"}
+    assert Settings(guidance_scale=0.0).filled(defaults, "draw").guidance_scale == 0.0
 
 
 # Routing

@@ -112,8 +112,8 @@ def test_a_batch_equals_its_rows_alone(vocab, denoiser, kind, guider, cache):
 
 
 UNEQUAL = {
-    "image": lambda v: [picture_row(v, 0, (2, 2), 1), picture_row(v, 1, (5, 4)), picture_row(v, 2, (1, 1))],
-    "text": lambda v: [text_row(v, 0, 3), text_row(v, 1, 30), text_row(v, 2, 17, (2,))],
+    "image": lambda v: [picture_row(v, 40, (2, 2), 1), picture_row(v, 1, (5, 4)), picture_row(v, 2, (1, 1))],
+    "text": lambda v: [text_row(v, 40, 3), text_row(v, 1, 30), text_row(v, 2, 17, (2,))],
 }
 
 

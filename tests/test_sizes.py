@@ -30,7 +30,7 @@ def test_the_grid_of_a_picture(size, vocab):
     tokens, per_row, *grid = FORMAT["vq_params"][size]
     height, width = map(int, size.split("x"))
     codec = Codec(None, ToyImageTokenizer(ratio=16), 1024)
-    assert TextToImage("a star", height, width).grid(codec) == tuple(grid)
+    assert TextToImage("a star", height, width).shape(codec) == tuple(grid)
     ids = vocab.empty_image(*grid)
     assert int((ids == vocab.mask).sum()) == tokens
     assert int((ids == vocab.newline).nonzero()[0]) == 1 + per_row

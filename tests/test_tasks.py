@@ -157,11 +157,11 @@ REFUSED = {
     "the prompt is empty": lambda: TextToImage("  ", 16, 16),
     "a prompt is a string, got int": lambda: TextToImage(3, 16, 16),
     "a prompt is a string, got NoneType": lambda: Ask(None),
-    "one or two pictures, got 0": lambda: Edit("x", []),
-    "one or two pictures, got 3": lambda: Edit("x", [PHOTO] * 3),
+    "edit_other takes 1 picture(s), got 0": lambda: Edit("x", []),
+    "image_ref_transfer takes 2 picture(s), got 1": lambda: Edit("x", [PHOTO], "image_ref_transfer"),
     "unknown kind of edit 'paint'; allowed: edit_add": lambda: Edit("x", [PHOTO], "paint"),
     "the prompt is empty: say": lambda: Edit("", [PHOTO]),
-    "the mask is 8x16, the picture 16x16": lambda: Inpaint("x", PHOTO, Image.new("L", (8, 16))),
+    "the mask is 16x8, the picture 16x16": lambda: Inpaint("x", PHOTO, Image.new("L", (8, 16))),
     "answer length must be at least 1, got 0": lambda: Ask("x", length=0),
 }
 

@@ -11,8 +11,9 @@ from transformers import PreTrainedTokenizerFast
 
 from dimoo.tasks import EDIT_KINDS, Ask, Edit, TextToImage
 from dimoo.tasks.base import Codec
+from dimoo.tasks.edit import PICTURES
 from dimoo.text import SYSTEM_PROMPTS, TAGS, TextTokenizer
-from dimoo.vocab import TOKEN_STRINGS, CheckpointError, Vocab
+from dimoo.vocab import TOKEN_STRINGS, Vocab
 from tokenizers_vq import ToyImageTokenizer
 
 PROMPTS = json.loads((Path(__file__).parent / "golden" / "format.json").read_text())["prompts"]
@@ -61,7 +62,7 @@ def test_prompts_of_a_drawing(codec):
 
 @pytest.mark.parametrize("kind", sorted(set(PROMPTS) - {"text_to_image", "understanding"}))
 def test_prompts_of_an_edit(codec, photo, kind):
-    row = Edit("do the thing", [photo], kind).prepare(codec)
+    row = Edit("do the thing", [photo] * PICTURES.get(kind, 1), kind).prepare(codec)
     with_text, without = PROMPTS[kind]
     assert spell(codec.text, row.conditions["no_image"]) == with_text
     assert spell(codec.text, row.conditions["uncond"]) == without
@@ -103,7 +104,8 @@ def test_which_kind_of_edit_has_which_system_prompt(codec, photo):
         kind: system for kind, (system, _) in EDIT_KINDS.items()
     }
     for kind, (system, fixed) in EDIT_KINDS.items():
-        spoken = spell(codec.text, Edit("do the thing", [photo], kind).prepare(codec).conditions["no_image"])
+        edit = Edit("do the thing", [photo] * PICTURES.get(kind, 1), kind)
+        spoken = spell(codec.text, edit.prepare(codec).conditions["no_image"])
         assert spoken == f"<system>{SYSTEM_PROMPTS[system]}</system><user>{fixed or 'do the thing'}</user>"
         assert (fixed is None) == (system in ("edit", "control", "image_to_image", "subject"))
 
@@ -178,12 +180,19 @@ def test_an_answer_ends_at_its_end_token_and_has_no_control_tokens(text):
 
 def test_an_unknown_task_is_named(text):
     with pytest.raises(ValueError, match=r"'video'; allowed: text_to_image"):
-        text.system("video")
+        text.first_turn("video", "a fox")
 
 
-def test_a_tokenizer_without_the_tags_is_refused():
-    with pytest.raises(CheckpointError, match=r"</system>, <user>"):
-        make_text(tags=("<system>", "</user>"))
+def test_tags_that_are_ordinary_text_are_tokenised_with_their_neighbours():
+    text = make_text(tags=())
+    assert text.tags == {tag: tag for tag in TAGS} and not set(TAGS) & set(text.control)
+    whole = f"<system>{SYSTEM_PROMPTS['edit']}</system><user>make it red</user>"
+    image = torch.tensor([text.vocab.boi, text.vocab.eoi])
+    expected = text.tokenizer(whole, add_special_tokens=False)["input_ids"]
+    conditions = text.conditions("edit", "make it red", [image])
+    assert conditions["no_image"].tolist() == expected
+    assert conditions["cond"].tolist() == [*expected[:-1], *image.tolist(), expected[-1]]
+    assert conditions["uncond"].tolist().count(text.vocab.uncondition) == 1
 
 
 def test_the_embedded_tokenizer_is_as_careful(tiny):

@@ -42,6 +42,12 @@ def test_the_hosted_checkpoint():
     assert vocab.ends == (HOSTED_IDS["answer_end"], PAD)
 
 
+def test_a_hosted_tokenizer_that_lists_the_image_codes_too():
+    tokenizer = Tokenizer()
+    tokenizer.known |= {f"<code{k}>": 126356 + k for k in range(CODES)}
+    assert Vocab.from_checkpoint(tokenizer, config(), CODES).codes == slice(126356, 134548)
+
+
 def test_our_own_strings_come_first():
     tokenizer = Tokenizer()
     tokenizer.known["<|newline|>"] = 50

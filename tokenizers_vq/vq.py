@@ -22,11 +22,17 @@ class VQImageTokenizer:
         self.ratio = 2 ** (len(model.config.block_out_channels) - 1)
         self.codebook_size = model.config.num_vq_embeddings
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes; an offloaded model lies elsewhere between calls."""
+        hook = getattr(self.model, "_hf_hook", None)
+        return torch.device(getattr(hook, "execution_device", None) or self.model.device)
+
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
         """(B, 3, H, W) in [0, 1] -> (B, H/ratio, W/ratio) int64."""
         check_pixels(pixels, self.ratio)
-        latents = self.model.encode(pixels.to(self.model.device, self.model.dtype)).latents   # (B, e, h, w)
+        latents = self.model.encode(pixels.to(self.device, self.model.dtype)).latents         # (B, e, h, w)
         batch, _, height, width = latents.shape
         indices = self.model.quantize(latents)[2][2]
         return indices.view(batch, height, width)
@@ -35,6 +41,7 @@ class VQImageTokenizer:
     def decode(self, codes: Tensor) -> Tensor:
         """(B, h, w) int64 -> (B, 3, h*ratio, w*ratio) float32 in [0, 1]."""
         check_codes(codes, self.codebook_size)
-        rows = self.model.quantize.embedding(codes.to(self.model.device)).permute(0, 3, 1, 2)  # (B, e, h, w)
+        table = self.model.quantize.embedding.weight
+        rows = table[codes.to(table.device)].to(self.device).permute(0, 3, 1, 2)              # (B, e, h, w)
         pixels = self.model.decode(rows.contiguous(), force_not_quantize=True).sample
         return pixels.float().clamp(0, 1)

@@ -3,7 +3,7 @@
 Between full passes a position keeps its keys, values and logits. Which positions are recomputed is decided from the
 largest image-code logit of each. Differences from the released code: keys are kept after RoPE, only the
 code slice of the logits is kept, it works without guidance and in batches, and besides the published rule there is
-`changed-first`, which never leaves a freshly committed token's keys as those of a mask.
+`changed-first`, which spends its rows on freshly committed tokens first, so their keys are not those of a mask.
 """
 
 from __future__ import annotations

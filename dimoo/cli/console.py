@@ -29,9 +29,9 @@ def note(words: str) -> None:
 
 
 def say_picture(path: Path, size: tuple[int, int], seed: int, index: int, seconds: float) -> None:
-    """One line for each picture made: path, width x height, seed, seconds."""
+    """One line for each picture made: path, height x width, seed, seconds. `size` is pillow's (width, height)."""
     start = f"seed {seed}" + (f" index {index}" if index else "")
-    rest = f"  {size[0]}x{size[1]}  {start}  {seconds:.2f} s"
+    rest = f"  {size[1]}x{size[0]}  {start}  {seconds:.2f} s"
     out.print(Text.assemble((str(path), "bold green"), (rest, "dim")), soft_wrap=True)
 
 

@@ -72,10 +72,10 @@ def draw_one(
 ) -> Made:  # fmt: skip
     """Make and save one picture, with its previews and its strip of steps."""
     pipeline, task = session.pipeline, request.task(session.pipeline.defaults)
-    settings = settings.filled(pipeline.defaults, "image", edit=isinstance(task, Edit))
+    settings = settings.filled(pipeline.defaults, task.kind)
     seed, index = start
     made_of = {
-        "dimoo": __version__, **session.parameters(), **parameters(request), **stated(settings, "image"),
+        "dimoo": __version__, **session.parameters(), **parameters(request), **stated(settings, task.kind),
         "seed": seed, "index": index,
     }  # fmt: skip
     film = Film(pipeline.codec, task) if output.filmed else None
@@ -93,11 +93,13 @@ def draw_one(
         seconds = time.perf_counter() - began
     save(made.images[0], path, made_of, forwards=made.forwards)
     if output.strip:
-        save(film.strip(), path.with_name(f"{path.stem}-steps.png"), made_of)
+        height, width = made.images[0].height, made.images[0].width
+        save(film.strip(), path.with_name(f"{path.stem}-steps.png"), made_of, height=height, width=width)
     return Made(made.images[0], task, seconds)
 
 
 def save(picture: Image.Image, path: Path, made_of: dict[str, Any], **more: Any) -> None:
+    """Save with the parameters; height and width are the picture's unless given (a strip shows a smaller one)."""
     save_png(picture, path, {**made_of, "height": picture.height, "width": picture.width, **more})
 
 
@@ -105,5 +107,5 @@ def tell_of_fitting(made: Made) -> None:
     """Say so when the source picture was scaled and cut to what the model takes."""
     source = made.task.images[0] if isinstance(made.task, Edit) else getattr(made.task, "image", made.picture)
     if source.size != made.picture.size:
-        was, now = (f"{size[0]}x{size[1]}" for size in (source.size, made.picture.size))
+        was, now = (f"{size[1]}x{size[0]}" for size in (source.size, made.picture.size))
         console.note(f"the source is {was}; it was fitted to {now}, which this model takes")

@@ -24,8 +24,7 @@ class Film:
 
     def frame(self, number: int) -> Image.Image:
         """The unfinished picture after `number` steps; what is open is grey."""
-        grid = self.task.grid(self.codec) if callable(self.task.grid) else self.task.grid
-        return self.codec.preview(self.answers[number], grid)
+        return self.task.preview(self.codec, self.answers[number])
 
     def strip(self, frames: int = FRAMES) -> Image.Image:
         """Frames at even distances, first and last included, each under its step."""

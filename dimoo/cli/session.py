@@ -89,7 +89,7 @@ def quiet() -> None:
         logging.set_verbosity_error()
 
 
-def checked(settings: dict[str, Any], kind: str = "image") -> Settings:
+def checked(settings: dict[str, Any], kind: str = "draw") -> Settings:
     """Settings, with every name and number looked at before a model is loaded. Raises ValueError naming a flag."""
     try:
         made = Settings(**settings)
@@ -103,5 +103,5 @@ def checked(settings: dict[str, Any], kind: str = "image") -> Settings:
 
 def stated(settings: Settings, kind: str) -> dict[str, Any]:
     """What filled settings come to, as a picture keeps them; what is not there is no limit."""
-    unused = {"block_length"} if kind == "image" else set()
+    unused = set() if kind == "text" else {"block_length"}
     return {name: value for name, value in vars(settings).items() if value is not None and name not in unused}

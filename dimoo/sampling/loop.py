@@ -24,6 +24,8 @@ class Step:
 
     canvas: Canvas
     update: Update
+    number: int
+    """Step of its window, counting from 0."""
     tick: int
     """Steps since the start of the generation, counting from 0."""
     forwards: int
@@ -70,7 +72,7 @@ def denoise(
             update = scheduler.step(guided, canvas, rows, valid, timetable, step, number * WINDOW + step)
             canvas.apply(update)
             forwards += branches
-            if on_step is not None and on_step(Step(canvas, update, tick, forwards)):
+            if on_step is not None and on_step(Step(canvas, update, step, tick, forwards)):
                 return forwards
             tick += 1
             if stop(canvas):

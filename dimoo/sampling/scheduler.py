@@ -120,6 +120,6 @@ class Scheduler:
 def suppress(logits: Tensor, canvas: Canvas) -> Tensor:
     """The mask id is never a token: committing it would leave the position open for ever."""
     column = canvas.vocab.mask - canvas.columns.start
-    if not 0 <= column < logits.shape[-1]:
-        return logits
-    return logits.index_fill(-1, torch.tensor(column, device=logits.device), -torch.inf)
+    if 0 <= column < logits.shape[-1]:
+        logits[..., column] = -torch.inf        # guided logits are this step's own
+    return logits

@@ -31,8 +31,7 @@ class AnswerEnd:
     """
 
     def __call__(self, canvas: Canvas) -> bool:
-        ends = (canvas.ids == canvas.vocab.eoa) | (canvas.ids == canvas.vocab.pad)
-        ends = ends & canvas.editable
+        ends = sum(canvas.ids == end for end in canvas.vocab.ends).bool() & canvas.editable
         masks_before = canvas.masked.cumsum(1)
         canvas.done |= (ends & (masks_before == 0)).any(1)
         return bool((canvas.done | ~canvas.masked.any(1)).all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,7 +42,7 @@ class Truncation:
             logits = logits.masked_fill(torch.empty_like(beyond).scatter_(-1, ordered.indices, beyond), -torch.inf)
         if self.min_p is not None:
             best = logits.amax(-1, keepdim=True)
-            logits = logits.masked_fill(logits < best + torch.log(best.new_tensor(self.min_p)), -torch.inf)
+            logits = logits.masked_fill(logits < best + math.log(self.min_p), -torch.inf)
         return logits
 
 

@@ -6,7 +6,8 @@ from dimoo.tasks.edit import EDIT_KINDS, Edit
 from dimoo.tasks.inpaint import Inpaint, expand, mask_cells
 from dimoo.tasks.text_to_image import TextToImage
 
-TASKS = {"text-to-image": TextToImage, "edit": Edit, "inpaint": Inpaint, "ask": Ask}
+TASKS = {"generate": TextToImage, "edit": Edit, "inpaint": Inpaint, "ask": Ask}
+"""Name of the pipeline's method and of the command -> task."""
 
 __all__ = [
     "EDIT_KINDS", "TASKS", "Ask", "Codec", "Edit", "Inpaint", "Task", "TextToImage", "Turn", "expand", "mask_cells",

@@ -38,12 +38,11 @@ class Ask:
 
     def prepare(self, codec: Codec) -> Row:
         text, v = codec.text, codec.vocab
-        images = [index for image in self.images for index in v.lay_out(codec.read(image)[1]).tolist()]
-        ids = text.system(self.system)
-        for question, answer in self.history:
-            ids += text.turn(text.encode(question) + images) + [v.boa, *text.encode(answer), v.eoa]
-            images = []
-        ids += text.turn(text.encode(self.question) + images)
+        images = [v.lay_out(codec.read(image)[1]) for image in self.images]
+        questions = [question for question, _ in self.history] + [self.question]
+        ids = text.first_turn(self.system, questions[0], images)
+        for (_, answer), question in zip(self.history, questions[1:], strict=True):
+            ids += [v.boa, *text.encode(answer), v.eoa, *text.next_turn(question)]
         answer = torch.tensor([v.boa, *[v.mask] * self.length, v.eoa])
         return Row(answer, {"cond": torch.tensor(ids)}, v.everything)
 

@@ -41,8 +41,7 @@ class Codec:
 
     def preview(self, answer: Tensor, grid: tuple[int, int]) -> Image.Image:
         """An unfinished image answer (T,): the cells that are still masked are grey."""
-        height, width = grid
-        ids = answer[2:-2].view(height, width + 1)[:, :-1]
+        ids = self.vocab.cells(answer[1:-1], *grid)
         masked = (ids == self.vocab.mask).cpu()
         codes = (ids - self.vocab.image_offset).cpu().masked_fill(masked, 0)
         if not masked.all():
@@ -67,7 +66,7 @@ class Task(Protocol):
     """A request, ready to be answered; one object a sample."""
 
     kind: str
-    """`image` or `text`: what `finish` returns, and which settings of the checkpoint apply."""
+    """`draw`, `edit` or `text`: which settings of the checkpoint apply. Only `text` answers in words."""
 
     def prepare(self, codec: Codec) -> Row:
         """The row to fill. Raises ValueError for what cannot be asked."""
@@ -78,16 +77,34 @@ class Task(Protocol):
         ...
 
 
+class ImageTask:
+    """What tasks that answer with a picture share."""
+
+    kind = "draw"
+
+    def finish(self, codec: Codec, answer: Tensor) -> Image.Image:
+        """The filled answer (T,) -> picture."""
+        height, width = self.shape(codec)
+        return self.complete(codec.draw(codec.vocab.read_codes(answer[1:-1], height, width)))
+
+    def preview(self, codec: Codec, answer: Tensor) -> Image.Image:
+        """An unfinished answer (T,) -> picture, grey where it is open."""
+        return self.complete(codec.preview(answer.cpu(), self.shape(codec)))
+
+    def shape(self, codec: Codec) -> tuple[int, int]:
+        """Rows and columns of the answer's codes; known once the task is prepared."""
+        return self.grid
+
+    def complete(self, made: Image.Image) -> Image.Image:
+        """The last touch on the decoder's picture."""
+        return made
+
+
 def image_row(codec: Codec, image_ids: Tensor, conditions: dict[str, Tensor], grid: tuple[int, int]) -> Row:
     """boa, image, eoa behind its conditions."""
     v = codec.vocab
     answer = torch.cat([torch.tensor([v.boa]), image_ids, torch.tensor([v.eoa])])
     return Row(answer, conditions, v.codes, grid)
-
-
-def image_codes(codec: Codec, answer: Tensor, grid: tuple[int, int]) -> Tensor:
-    """Inverse of `image_row`: the codes (h, w) of a filled answer."""
-    return codec.vocab.read_codes(answer[1:-1], *grid)
 
 
 def need_text(prompt: str) -> None:

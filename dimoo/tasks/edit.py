@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from PIL import Image
-from torch import Tensor
 
 from dimoo.canvas import Row
-from dimoo.tasks.base import Codec, image_codes, image_row, need_text
+from dimoo.tasks.base import Codec, ImageTask, image_row, need_text
 
 CONTROLS = ("canny", "depth", "hed", "openpose")
 DENSE = {
@@ -36,25 +35,29 @@ EDIT_KINDS: dict[str, tuple[str, str | None]] = {
 }
 """Kind -> (system prompt, fixed instruction or None for the user's own). Names and texts are the checkpoint's."""
 
+PICTURES = {"image_ref_transfer": 2}
+"""Kinds that take more than one picture: content, then style."""
+
 
 @dataclass
-class Edit:
+class Edit(ImageTask):
     """Answer an instruction about one or two pictures with a picture of the size of the first.
 
-    `image_ref_transfer` takes two: content, then style. Kinds with a fixed instruction ignore `prompt`.
+    `image_ref_transfer` takes two. Kinds with a fixed instruction ignore `prompt`.
     """
 
     prompt: str
     images: Sequence[Image.Image]
     edit: str = "edit_other"
     grid: tuple[int, int] | None = field(default=None, init=False)
-    kind = "image"
+    kind = "edit"
 
     def __post_init__(self):
         if self.edit not in EDIT_KINDS:
             raise ValueError(f"unknown kind of edit {self.edit!r}; allowed: {', '.join(EDIT_KINDS)}")
-        if not 1 <= len(self.images) <= 2:
-            raise ValueError(f"an edit takes one or two pictures, got {len(self.images)}")
+        wanted = PICTURES.get(self.edit, 1)
+        if len(self.images) != wanted:
+            raise ValueError(f"{self.edit} takes {wanted} picture(s), got {len(self.images)}")
         if EDIT_KINDS[self.edit][1] is None:
             need_text(self.prompt)
 
@@ -62,9 +65,5 @@ class Edit:
         system, fixed = EDIT_KINDS[self.edit]
         codes = [codec.read(image)[1] for image in self.images]
         self.grid = tuple(codes[0].shape)
-        words = codec.text.encode(fixed or self.prompt)
-        conditions = codec.text.conditions(system, words, [codec.vocab.lay_out(c) for c in codes])
+        conditions = codec.text.conditions(system, fixed or self.prompt, [codec.vocab.lay_out(c) for c in codes])
         return image_row(codec, codec.vocab.empty_image(*self.grid), conditions, self.grid)
-
-    def finish(self, codec: Codec, answer: Tensor) -> Image.Image:
-        return codec.draw(image_codes(codec, answer, self.grid))

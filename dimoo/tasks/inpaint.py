@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dimoo.canvas import Row
 from dimoo.sizes import fit
-from dimoo.tasks.base import Codec, image_codes, image_row, need_text, to_image, to_pixels
+from dimoo.tasks.base import Codec, ImageTask, image_row, need_text, to_image, to_pixels
 
 
 def mask_cells(mask: Tensor, ratio: int) -> Tensor:
@@ -25,7 +25,7 @@ def mask_cells(mask: Tensor, ratio: int) -> Tensor:
 
 
 @dataclass
-class Inpaint:
+class Inpaint(ImageTask):
     """Fill `mask` (white or True: to be filled) of `image` so that the whole shows `prompt`.
 
     The known cells are the codes of the whole picture, so what was in the hole can leak into its neighbours' codes,
@@ -40,7 +40,6 @@ class Inpaint:
     source: Image.Image | None = field(default=None, init=False)
     hole: Tensor | None = field(default=None, init=False)
     grid: tuple[int, int] | None = field(default=None, init=False)
-    kind = "image"
     system = "text_to_image"
 
     def __post_init__(self):
@@ -58,11 +57,10 @@ class Inpaint:
         cells = mask_cells(self.hole, codec.images.ratio)
         self.grid = tuple(codes.shape)
         known = codes.masked_fill(cells, codec.vocab.mask - codec.vocab.image_offset)
-        conditions = codec.text.conditions(self.system, codec.text.encode(self.prompt))
+        conditions = codec.text.conditions(self.system, self.prompt)
         return image_row(codec, codec.vocab.lay_out(known), conditions, self.grid)
 
-    def finish(self, codec: Codec, answer: Tensor) -> Image.Image:
-        made = codec.draw(image_codes(codec, answer, self.grid))
+    def complete(self, made: Image.Image) -> Image.Image:
         if not self.preserve:
             return made
         return to_image(torch.where(self.hole, to_pixels(made), to_pixels(self.source)))
@@ -85,6 +83,6 @@ def expand(image: Image.Image, left: int, top: int, right: int, bottom: int) -> 
 
 
 def _size(image: Image.Image) -> str:
-    return f"{image.width}x{image.height}"
+    return f"{image.height}x{image.width}"
 
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PIL import Image
-from torch import Tensor
-
 from dimoo.canvas import Row
-from dimoo.tasks.base import Codec, image_codes, image_row, need_text
+from dimoo.tasks.base import Codec, ImageTask, image_row, need_text
 
 
 @dataclass
-class TextToImage:
+class TextToImage(ImageTask):
     """Draw `prompt` at height x width pixels, any multiples of the image tokenizer's ratio."""
 
     prompt: str
     height: int
     width: int
-    kind = "image"
     system = "text_to_image"
 
     def __post_init__(self):
         need_text(self.prompt)
 
-    def grid(self, codec: Codec) -> tuple[int, int]:
+    def shape(self, codec: Codec) -> tuple[int, int]:
         ratio = codec.images.ratio
         for name, value in (("height", self.height), ("width", self.width)):
             if value < ratio or value % ratio:
@@ -32,9 +28,6 @@ class TextToImage:
         return self.height // ratio, self.width // ratio
 
     def prepare(self, codec: Codec) -> Row:
-        grid = self.grid(codec)
-        conditions = codec.text.conditions(self.system, codec.text.encode(self.prompt))
+        grid = self.shape(codec)
+        conditions = codec.text.conditions(self.system, self.prompt)
         return image_row(codec, codec.vocab.empty_image(*grid), conditions, grid)
-
-    def finish(self, codec: Codec, answer: Tensor) -> Image.Image:
-        return codec.draw(image_codes(codec, answer, self.grid(codec)))

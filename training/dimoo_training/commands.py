@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from diffusers import VQModel
-from transformers import AutoTokenizer
-
 from dimoo.assets import asset
-from dimoo.model.llada import LLaDAForMultiModalGeneration
-from dimoo.pipeline import DiMOOPipeline
 from dimoo.resolve import resolve
-from dimoo.settings import Defaults
 from dimoo_training import sft as supervised
 from dimoo_training import vq as tokenizer
 from dimoo_training.recipes import RECIPES
 from dimoo_training.vq import VQRecipe
 
 VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.4, codes=32), "tiny": VQRecipe}
-
-DEFAULTS = Defaults(
-    height=64, width=64, image_side=64, steps=16, guidance_scale=0.0, text_guidance_scale=0.0,
-    image_guidance_scale=0.0, text_length=48, text_steps=16, block_length=48,
-)  # fmt: skip
-"""How a model of the small world is sampled unless the user says otherwise."""
-
 
 def vq(recipe: str, out: Path) -> None:
     """Train an image tokenizer into the folder `out`. Raises ValueError for an unknown recipe."""
@@ -36,7 +22,7 @@ def vq(recipe: str, out: Path) -> None:
 
 
 def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
-    """Train a model, from `out/state.pt` on when it is there; a checkpoint to load comes into `out/checkpoint`.
+    """Train a model, from `out/state.pt` on when it is there; `out/checkpoint` can be loaded all along.
 
     Raises ValueError for an unknown recipe or a folder without an image tokenizer.
     """
@@ -46,17 +32,8 @@ def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
         raise ValueError(f"{vq_folder} holds no image tokenizer; make one with: dimoo train vq --out {vq_folder}")
     if (out / "state.pt").exists():
         print(f"going on with the run in {out}", flush=True)
-    model = supervised.train(chosen, vq_folder, out, log=_log)
-    assemble(model, out / "model", vq_folder, out / "checkpoint")
+    supervised.train(chosen, vq_folder, out, log=_log)
     print(f'trained; try: dimoo generate "a red circle" --model {out / "checkpoint"}')
-
-
-def assemble(model: LLaDAForMultiModalGeneration, words: Path, vq_folder: Path, folder: Path) -> None:
-    """Write one checkpoint in the hosted layout: model (bfloat16), text tokenizer, image tokenizer, defaults."""
-    vqvae = VQModel.from_pretrained(vq_folder)
-    pipeline = DiMOOPipeline(model.eval().to(torch.bfloat16), AutoTokenizer.from_pretrained(words), vqvae)
-    pipeline.set_defaults(DEFAULTS)
-    pipeline.save_pretrained(folder)
 
 
 def _log(words: str) -> None:

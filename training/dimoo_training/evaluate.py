@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 from PIL import Image
 
 from dimoo import DiMOOPipeline
@@ -120,3 +122,20 @@ def write(scores: Sequence[Score], path: Path) -> None:
         name = f"{s.task}_{s.kind}"
         flat |= {name: s.right, f"{name}_low": s.low, f"{name}_high": s.high, f"{name}_count": s.count}
     path.write_text(json.dumps(flat, indent=1) + "\n")
+
+
+def main(
+    model: str = "dimoo-tiny",
+    per_kind: Annotated[int, typer.Option(help="Samples of each kind.")] = 40,
+    seed: int = 0,
+    part: Annotated[list[str] | None, typer.Option(help="draw, ask, edit; all by default.")] = None,
+    out: Annotated[Path | None, typer.Option("--json", help="Also write the scores to this file.")] = None,
+) -> None:
+    """Score a checkpoint on held-out facts; the oracle reads its pictures."""
+    scores = evaluate(DiMOOPipeline.from_pretrained(model), w.WORLDS["first"], per_kind, seed, part or tuple(PARTS))
+    if out:
+        write(scores, out)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -65,8 +65,9 @@ class ExampleMaker:
         fitting = (example for example in drawn if len(example.ids) <= length)
         return collate(list(islice(fitting, count)), self.vocab, length)
 
-    def words(self, text: str, rng: np.random.Generator) -> list[int]:
-        return self.text.encode(text + "." if rng.random() < 0.1 and not text.endswith("?") else text)
+    def words(self, text: str, rng: np.random.Generator) -> str:
+        """Now and then with a full stop, as people write."""
+        return text + "." if rng.random() < 0.1 and not text.endswith("?") else text
 
     def image(self, index: int) -> Tensor:
         return self.vocab.lay_out(torch.from_numpy(self.book.codes[index].astype(np.int64)))
@@ -98,10 +99,11 @@ class ExampleMaker:
         """One to three turns about one picture; the last answer stands in a window with padding."""
         index = self.asked[int(rng.integers(len(self.asked)))]
         turns = self._turns(self.book.scenes[index], rng)
-        image, v = self.image(index).tolist(), self.vocab
-        ids, noise, weight = self.text.system("understanding"), [], []
+        ids, noise, weight, v = [], [], [], self.vocab
         for number, (question, reply) in enumerate(turns):
-            ids = ids + self.text.turn(self.words(question, rng) + (image if number == 0 else [])) + [v.boa]
+            asked = self.words(question, rng)
+            first = self.text.first_turn("understanding", asked, [self.image(index)]) if number == 0 else []
+            ids = [*ids, *(first or self.text.next_turn(asked)), v.boa]
             noise += [False] * (len(ids) - len(noise))
             weight += [0.0] * (len(ids) - len(weight))
             words, last = self.text.encode(reply), number == len(turns) - 1

@@ -26,6 +26,8 @@ class PictureBook:
     captions: list[tuple[str, int]] = field(default_factory=list)
     edits: list[tuple[str, int, int]] = field(default_factory=list)
     codes: np.ndarray | None = None
+    made_of: tuple = ()
+    """What the book was made of, so that another run does not take it for its own."""
 
     def add(self, scene: w.Scene) -> int:
         self.scenes.append(scene)

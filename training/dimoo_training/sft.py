@@ -7,6 +7,7 @@ own weight, so one kind cannot outvote another. A run killed at any moment conti
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import time
@@ -22,6 +23,7 @@ from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.text import TextTokenizer
 from dimoo.vocab import TOKEN_STRINGS, Vocab
 from dimoo_training import world as w
+from dimoo_training.checkpoint import assemble
 from dimoo_training.examples import ExampleMaker
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.pictures import PictureBook, make_book
@@ -51,11 +53,14 @@ def read_vocab(tokenizer, codebook_size: int) -> Vocab:
 
 
 def open_book(path: Path, recipe: SFTRecipe, world: w.World, vq: VQModel) -> PictureBook:
-    """The run's pictures: from disk when they are there, else drawn, encoded and kept."""
-    if path.exists():
-        return pickle.loads(path.read_bytes())
+    """The run's pictures: from disk when they are there and of this recipe and tokenizer, else made and kept."""
+    codebook = vq.quantize.embedding.weight.detach().numpy().tobytes()
+    made_of = (world, recipe.captions, recipe.edits, recipe.seed, hashlib.sha256(codebook).hexdigest())
+    if path.exists() and (book := pickle.loads(path.read_bytes())).made_of == made_of:
+        return book
     rng = np.random.default_rng([recipe.seed, 1])
     book = make_book(world, recipe.captions, recipe.edits, VQImageTokenizer(vq.eval()), rng)
+    book.made_of = made_of
     book.save(path)
     return book
 
@@ -90,8 +95,8 @@ class Run:
 def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForMultiModalGeneration:
     """Train to `recipe.steps`, continuing from `out/state.pt` when it is there.
 
-    Writes out/state.pt every few minutes, out/model when the smoothed loss is the best so far, and a line of JSON
-    per log to out/log.jsonl.
+    Writes out/state.pt every few minutes, a loadable out/checkpoint when the smoothed loss is the best so far, and
+    a line of JSON per log to out/log.jsonl.
     """
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
@@ -113,11 +118,11 @@ def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForM
         f"from step {run.step} of {recipe.steps}")
 
     def keep() -> None:
-        if run.recent <= run.best:
-            run.best = run.recent
-            model.save_pretrained(out / "model")
-            tokenizer.save_pretrained(out / "model")
+        better = run.recent <= run.best
+        run.best = min(run.best, run.recent)
         run.save(out / "state.pt")
+        if better:
+            assemble(model, tokenizer, vq, out / "checkpoint")
 
     seen: dict[str, list[float]] = {kind: [] for kind in recipe.batch}
     started, saved, first = time.time(), time.time(), run.step
