@@ -5,6 +5,7 @@ Shapes: B rows, T answer length (right-padded), M rows of logits asked for in a 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -168,11 +169,8 @@ class Sequences:
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""
-        view = object.__new__(Sequences)
-        n = branches * self.count
-        view.branches, view.count, view.length = self.branches[:branches], self.count, self.length
-        view.mask_id = self.mask_id
-        view._ids, view.starts, view.lengths = self._ids[:n], self.starts[:n], self.lengths[:n]
+        view, n = copy.copy(self), branches * self.count
+        view.branches, view.lengths = self.branches[:branches], self.lengths[:n]
+        view._ids, view.starts, view.where = self._ids[:n], self.starts[:n], self.where[:n]
         view.key_mask = None if self.key_mask is None else self.key_mask[:n]
-        view.where = self.where[:n]
         return view

@@ -7,7 +7,7 @@ import torch
 
 from dimoo.sampling import GumbelNoise, LowPrecisionNoise, RandomStream
 from dimoo.seeds import LARGEST, seeds_for
-from dimoo.stream import RANK, REMASK, TOKEN
+from dimoo.stream import RANK, TOKEN
 
 POSITIONS = torch.arange(2000)[None]
 EULER = 0.5772156649
@@ -53,7 +53,7 @@ OTHERS = {
     "the next step": {"step": 1},
     "another window": {"step": 2**20},
     "the rank's": {"purpose": RANK},
-    "the remasking's": {"purpose": REMASK},
+    "a third purpose's": {"purpose": 3},
     "the neighbours'": {"positions": POSITIONS + 1},
 }
 
@@ -75,7 +75,7 @@ def test_neighbouring_draws_are_independent():
 def test_nothing_collides():
     """Every (seed, index, purpose, step, position) has 4 numbers of its own: 96 bits."""
     rows = []
-    for purpose in (TOKEN, RANK, REMASK):
+    for purpose in (TOKEN, RANK, 3):
         for step in (*range(40), 2**20, 2**20 + 1, 2**21):
             stream = RandomStream([(seed, index) for seed in (0, 1, 2, 2**40) for index in range(4)])
             rows.append(stream.uniform(purpose, step, torch.arange(30).expand(16, 30), 4).flatten(0, 1))

@@ -66,7 +66,7 @@ def test_prompts_of_an_edit(codec, photo, kind):
     with_text, without = PROMPTS[kind]
     assert spell(codec.text, row.conditions["no_image"]) == with_text
     assert spell(codec.text, row.conditions["uncond"]) == without
-    picture = codec.vocab.lay_out(codec.read(photo)[1])
+    picture = codec.vocab.lay_out(codec.read(photo)[1]).repeat(PICTURES.get(kind, 1))
     for branch, words in (("cond", "no_image"), ("no_text", "uncond")):  # the picture stands before the last tag
         plain = row.conditions[words]
         assert torch.equal(row.conditions[branch], torch.cat([plain[:-1], picture, plain[-1:]]))

@@ -118,7 +118,3 @@ def test_an_unfinished_image_is_not_read(vocab):
     ids[1] = vocab.image_offset - 1
     with pytest.raises(ValueError, match="not finished"):
         vocab.read_codes(ids, 2, 3)
-
-
-def test_to_dict_builds_the_same(vocab):
-    assert Vocab(**vocab.to_dict()) == vocab

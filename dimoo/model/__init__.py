@@ -1,4 +1,4 @@
-"""Denoisers: token ids in, logits out. The table is what `--model` and `resolve` look names up in."""
+"""Denoisers: token ids in, logits out. The table drives the contract tests."""
 
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.llada import DenoiserOutput, LLaDAForMultiModalGeneration

@@ -175,7 +175,6 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         rows: Tensor | None = None,
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
-        return_dict: bool | None = True,
     ) -> DenoiserOutput:
         """One pass.
 

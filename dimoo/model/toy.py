@@ -39,7 +39,6 @@ class ToyDenoiser:
         rows: Tensor | None = None,
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
-        return_dict: bool | None = True,
     ) -> DenoiserOutput:
         """Arguments as in `LLaDAForMultiModalGeneration.forward`."""
         if rows is None:

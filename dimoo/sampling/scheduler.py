@@ -120,6 +120,7 @@ class Scheduler:
 def suppress(logits: Tensor, canvas: Canvas) -> Tensor:
     """The mask id is never a token: committing it would leave the position open for ever."""
     column = canvas.vocab.mask - canvas.columns.start
-    if 0 <= column < logits.shape[-1]:
-        logits[..., column] = -torch.inf        # guided logits are this step's own
-    return logits
+    if not 0 <= column < logits.shape[-1]:
+        return logits
+    index = torch.full((1,), column, device=logits.device)      # made there: no copy to wait for
+    return logits.index_fill(-1, index, -torch.inf)

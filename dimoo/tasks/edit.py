@@ -57,7 +57,7 @@ class Edit(ImageTask):
             raise ValueError(f"unknown kind of edit {self.edit!r}; allowed: {', '.join(EDIT_KINDS)}")
         wanted = PICTURES.get(self.edit, 1)
         if len(self.images) != wanted:
-            raise ValueError(f"{self.edit} takes {wanted} picture(s), got {len(self.images)}")
+            raise ValueError(f"{self.edit} takes {('one picture', 'two pictures')[wanted - 1]}, got {len(self.images)}")
         if EDIT_KINDS[self.edit][1] is None:
             need_text(self.prompt)
 
