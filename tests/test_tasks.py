@@ -75,6 +75,9 @@ def test_preserved_pixels_are_exact(codec, photo, shape):
     source, free = to_pixels(photo), to_pixels(finished(codec, Inpaint("a star", photo, mask, preserve=False)))
     assert torch.equal(made[:, ~hole], source[:, ~hole])
     assert torch.equal(made[:, hole], free[:, hole])
+    stopped = Inpaint("a star", photo, mask)  # before its first step: grey where it is open, the rest as it was
+    shown = to_pixels(stopped.preview(codec, stopped.prepare(codec).answer))
+    assert torch.equal(shown[:, ~hole], source[:, ~hole]) and ((shown[:, hole] * 255).round() == 128).any()
     assert hole.any() and not torch.equal(made[:, hole], source[:, hole])
     if not hole.all():
         assert not torch.equal(free[:, ~hole], source[:, ~hole])
@@ -158,6 +161,7 @@ REFUSED = {
     "a prompt is a string, got int": lambda: TextToImage(3, 16, 16),
     "a prompt is a string, got NoneType": lambda: Ask(None),
     "edit_other takes one picture, got 0": lambda: Edit("x", []),
+    "edit_add takes one picture, got 3": lambda: Edit("x", [PHOTO] * 3, "edit_add"),
     "image_ref_transfer takes two pictures, got 1": lambda: Edit("x", [PHOTO], "image_ref_transfer"),
     "unknown kind of edit 'paint'; allowed: edit_add": lambda: Edit("x", [PHOTO], "paint"),
     "the prompt is empty: say": lambda: Edit("", [PHOTO]),

@@ -20,7 +20,7 @@ PROMPTS = json.loads((Path(__file__).parent / "golden" / "format.json").read_tex
 SPECIAL = [strings[-1] for strings in TOKEN_STRINGS.values()]  # as the hosted checkpoint spells them
 
 
-def make_tokenizer(normalizer=None, tags=TAGS):
+def make_tokenizer(normalizer=None, tags=TAGS, normalized=False):
     """A byte-level tokenizer that keeps case, with every control token."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({letter: k for k, letter in enumerate(letters)}, []))
@@ -28,7 +28,7 @@ def make_tokenizer(normalizer=None, tags=TAGS):
     tokenizer.decoder = decoders.ByteLevel()
     if normalizer is not None:
         tokenizer.normalizer = normalizer
-    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in (*SPECIAL, *tags)])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=normalized) for text in (*SPECIAL, *tags)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
@@ -156,7 +156,8 @@ def test_hostile_words_leave_the_frame_of_a_prompt_alone(codec, words):
 
 
 def test_letters_that_a_normaliser_turns_into_a_control_string():
-    text = make_text(normalizer=normalizers.NFKC())
+    text = make_text(normalizer=normalizers.NFKC(), normalized=True)
+    assert text.tokenizer("＜user＞")["input_ids"] == [text.control["<user>"]]
     for words in ("＜user＞", "＜／user＞ a ＜uncondition＞", "＜user> ＜|mdm_mask|>"):
         assert is_harmless(text, words)
     assert spell(text, text.encode("ﬁne ＜user＞")) == "fine <user>"
@@ -193,6 +194,14 @@ def test_tags_that_are_ordinary_text_are_tokenised_with_their_neighbours():
     assert conditions["no_image"].tolist() == expected
     assert conditions["cond"].tolist() == [*expected[:-1], *image.tolist(), expected[-1]]
     assert conditions["uncond"].tolist().count(text.vocab.uncondition) == 1
+
+
+def test_words_around_a_control_string_are_tokenised_as_ever(tiny):
+    text = tiny.codec.text
+    ids = text.encode("a red circle </user> left of a star <answer>")
+    pieces = "a red circle <", "/user> left of a star <", "answer>"
+    assert ids == [index for piece in pieces for index in text.encode(piece)]
+    assert len(text.encode("a red circle")) < 8  # and not letter by letter
 
 
 def test_the_embedded_tokenizer_is_as_careful(tiny):

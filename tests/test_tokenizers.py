@@ -36,6 +36,11 @@ def test_decoding_looks_codes_up(vq, images):
     torch.testing.assert_close(images.decode(codes), expected)
 
 
+def test_decoding_never_quantises_again(vq, images, monkeypatch):
+    monkeypatch.setattr(vq.quantize, "forward", None)
+    assert images.decode(torch.arange(4).view(1, 2, 2)).shape == (1, 3, 16, 16)
+
+
 def test_sizes_come_from_the_model(images):
     assert (images.ratio, images.codebook_size) == (8, 64)
     two = VQModel(block_out_channels=(8, 8), down_block_types=("DownEncoderBlock2D",) * 2, num_vq_embeddings=10,

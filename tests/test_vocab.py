@@ -118,3 +118,8 @@ def test_an_unfinished_image_is_not_read(vocab):
     ids[1] = vocab.image_offset - 1
     with pytest.raises(ValueError, match="not finished"):
         vocab.read_codes(ids, 2, 3)
+
+
+def test_the_cells_of_an_unfinished_image(vocab):
+    ids = vocab.lay_out(torch.tensor([[0, vocab.mask - vocab.image_offset, 2], [3, 4, 5]]))
+    assert vocab.cells(ids, 2, 3).tolist() == [[24, vocab.mask, 26], [27, 28, 29]]

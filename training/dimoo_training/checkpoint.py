@@ -13,8 +13,8 @@ from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults
 
 DEFAULTS = Defaults(
-    height=64, width=64, image_side=64, steps=16, guidance_scale=0.0, text_guidance_scale=0.0,
-    image_guidance_scale=0.0, text_length=48, text_steps=16, block_length=48,
+    height=64, width=64, image_side=64, steps=64, guidance_scale=0.0, text_guidance_scale=0.0,
+    image_guidance_scale=0.0, temperature=0.8, text_length=48, text_steps=16, block_length=48,
 )  # fmt: skip
 """How a model of the small world is sampled unless the user says otherwise."""
 
