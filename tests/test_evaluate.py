@@ -191,10 +191,10 @@ def test_the_interval_is_that_of_a_share():
     rng = np.random.default_rng(0)
     for share in (0.1, 0.5, 0.9):
         right = np.arange(400) < 400 * share
-        mean, low, high = bootstrap(right, rng)
+        mean, low, high = bootstrap(right, rng, rounds=4000)
         half = 1.96 * (share * (1 - share) / 400) ** 0.5
         assert mean == pytest.approx(share)
-        assert low == pytest.approx(share - half, abs=0.012) and high == pytest.approx(share + half, abs=0.012)
+        assert low == pytest.approx(share - half, abs=0.005) and high == pytest.approx(share + half, abs=0.005)
     assert bootstrap([True] * 5, rng) == (1, 1, 1)
     assert bootstrap([False] * 5, rng) == (0, 0, 0)
 

@@ -127,6 +127,24 @@ def test_agreement_is_about_shared_cells_and_the_other_twin():
     assert agreement(values, values.flip(0), shared) == 0           # each is what its twin got
 
 
+def test_quantising_lets_gradients_through_and_moves_the_codes(small):
+    run, generator = VQRun(MICRO), torch.Generator().manual_seed(0)
+    run.codebook.start(torch.randn(16, 4, generator=generator))
+    before = run.codebook.weight.clone()
+    latents = torch.randn(4, 8, 8, 4, generator=generator).requires_grad_()
+    used, tidy, agree = run.quantised(latents, torch.ones(2, 8, 8, dtype=torch.bool))
+    closest = torch.cdist(latents.flatten(0, 2), before).argmin(1)
+    torch.testing.assert_close(used, before[closest].view_as(used))
+    (gradient,) = torch.autograd.grad((used * 3).sum(), latents, retain_graph=True)
+    assert (gradient == 3).all()
+    (gradient,) = torch.autograd.grad(tidy, latents)
+    assert (gradient.abs().sum(-1) > 0).all()
+    one, two = closest.view(4, 8, 8).chunk(2)
+    assert agree == pytest.approx((one == two).float().mean().item())
+    moved = (run.codebook.weight != before).any(1)
+    assert moved[closest.unique()].all()
+
+
 # Runs
 
 
