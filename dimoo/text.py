@@ -42,8 +42,9 @@ class TextTokenizer:
         if inside := [tag for tag, index in self.tags.items() if index in codes]:
             offset = vocab.image_offset
             raise CheckpointError(f"image_token_offset={offset} is stated wrong or not at all: {inside} are behind it")
+        # Whole sentences may be one added token each (fixed instructions): those are words like others.
         added = {token.content: index for index, token in tokenizer.added_tokens_decoder.items()}
-        self.control = {text: index for text, index in added.items() if text not in SYSTEM_PROMPTS.values()}
+        self.control = {text: index for text, index in added.items() if " " not in text}
         self.control |= {tag: index for tag, index in self.tags.items() if isinstance(index, int)}
         self._control_ids = frozenset(self.control.values())
         self._pattern = re.compile("|".join(re.escape(t) for t in sorted(self.control, key=len, reverse=True)))

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("Looking inside", "dimoo.cli.inspect:inspect"),
     "doctor": ("Looking inside", "dimoo.cli.doctor:doctor"),
     "train": ("Training", "dimoo.cli.train:train"),
+    "eval": ("Training", "dimoo.cli.eval:evaluate"),
 }
 """Name -> the heading it stands under in the help, and `module:function`, or a typer app of subcommands."""
 

@@ -10,7 +10,7 @@ from PIL import Image
 from dimoo.canvas import Row
 from dimoo.tasks.base import Codec, ImageTask, image_row, need_text
 
-CONTROLS = ("canny", "depth", "hed", "openpose")
+CONTROLS = ("canny", "depth", "hed", "openpose", "mask")
 DENSE = {
     "canny": "Generate a canny edge map according to the image.",
     "depth": "Generate a depth map according to the image.",
@@ -33,7 +33,10 @@ EDIT_KINDS: dict[str, tuple[str, str | None]] = {
     "image_ref_transfer": ("style", "Transform the current image into the style of the provided image."),
     "other": ("image_to_image", None),
 }
-"""Kind -> (system prompt, fixed instruction or None for the user's own). Names and texts are the checkpoint's."""
+"""Kind -> (system prompt, fixed instruction or None for the user's own).
+
+Names and texts are those of the hosted checkpoint, and of `dimoo-tiny` for controls by a mask.
+"""
 
 PICTURES = {"image_ref_transfer": 2}
 """Kinds that take more than one picture: content, then style."""

@@ -8,6 +8,7 @@ from dimoo.assets import asset
 from dimoo.resolve import resolve
 from dimoo_training import sft as supervised
 from dimoo_training import vq as tokenizer
+from dimoo_training.evaluation.facts import PER_KIND
 from dimoo_training.recipes import RECIPES
 from dimoo_training.vq import VQRecipe
 
@@ -34,6 +35,40 @@ def sft(recipe: str, vq_folder: Path | None, out: Path) -> None:
         print(f"going on with the run in {out}", flush=True)
     supervised.train(chosen, vq_folder, out, log=_log)
     print(f'trained; try: dimoo generate "a red circle" --model {out / "checkpoint"}')
+
+
+def evaluate(
+    model: str, per_kind: int | None, seed: int | None, parts: list[str] | None, settings: dict, out: Path | None,
+    sheet: Path | None,
+) -> None:  # fmt: skip
+    """Score a checkpoint: on the committed facts, or for a seed on others. ValueError for an unknown part."""
+    from dimoo import DiMOOPipeline
+    from dimoo_training import evaluation
+    from dimoo_training.world import WORLDS
+
+    for part in parts or ():
+        resolve(part, evaluation.MEASURES, "part")
+    chosen = parts or list(evaluation.MEASURES)
+    if seed is None:
+        facts = evaluation.committed_facts(chosen, per_kind)
+    else:
+        facts = evaluation.draw_facts(WORLDS["full"], seed, per_kind or PER_KIND, chosen)
+    pipeline = DiMOOPipeline.from_pretrained(model)
+    scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet)
+    if out:
+        scores.write(out)
+
+
+def geneval(
+    prompts: Path, images: Path, model: str, samples: int, seed: int, batch: int, clip: Path | None
+) -> None:
+    """Draw a GenEval prompt file into the scorer's folder layout."""
+    from dimoo import DiMOOPipeline
+    from dimoo_training.evaluation.geneval import clip_score, draw_folder, read_prompts
+
+    draw_folder(DiMOOPipeline.from_pretrained(model), read_prompts(prompts), images, samples, seed, batch, _log)
+    if clip:
+        clip_score(images, clip, _log)
 
 
 def _log(words: str) -> None:

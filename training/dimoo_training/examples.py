@@ -5,8 +5,9 @@ Same layouts and prompt table as `dimoo`'s tasks. Only the answer is noised; pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -16,7 +17,9 @@ from torch import Tensor
 from dimoo.text import TextTokenizer
 from dimoo.vocab import Vocab
 from dimoo_training import world as w
-from dimoo_training.pictures import PictureBook, draw_from, object_codes
+from dimoo_training.picture_tasks import PICTURE_TASKS, draw_from
+from dimoo_training.pictures import PictureBook, Record, object_codes
+from dimoo_training.puzzles import PUZZLES
 
 DROP = 0.1
 """Share of drawings without the prompt, and of edits without the instruction, the source or both (a third each)."""
@@ -24,11 +27,18 @@ WINDOWS = (8, 16, 32, 48)
 """Lengths of the answer window; the rest behind the answer is padding, which is learned with little weight."""
 PAD_WEIGHT = 0.05
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
+MOST_TURNS = 5
+HIDDEN = 0.75
+"""Share of earlier answers of a conversation that are hidden and learned as well."""
+CHOICE = 0.25
+"""Share of questions asked with lettered options."""
+CAPTIONED = 0.2
 DESCRIBE = ("describe the picture", "describe this image", "what do you see?", "what is in the picture?")
 QUESTION_MIX = {
-    "exists": 1.5, "color": 2.0, "shape": 1.5, "count": 1.5, "where": 1.0, "relation": 1.0, "compare": 0.5,
-    "background": 0.5,
+    "exists": 2.0, "color": 2.0, "shape": 2.0, "count": 1.5, "where": 1.0, "relation": 1.5, "compare": 1.0,
+    "background": 0.4,
 }  # fmt: skip
+PUZZLE_MIX = {"sudoku": 2.0, "countdown": 2.0, "arithmetic": 1.0}
 
 
 @dataclass
@@ -48,20 +58,49 @@ def cosine_noise(count: int, rng: np.random.Generator) -> np.ndarray:
     return noise
 
 
-class ExampleMaker:
-    """Draws examples of one kind from a picture book; every random choice comes from the `rng` argument."""
+class Sequence:
+    """An example being put together, piece by piece."""
 
-    def __init__(self, text: TextTokenizer, vocab: Vocab, book: PictureBook, world: w.World):
-        self.text, self.vocab, self.book, self.world = text, vocab, book, world
-        # Training captions and edits may lead to held-out scenes: those are drawn, but never asked about.
-        self.asked = [index for index, scene in enumerate(book.scenes) if not w.held_out(scene.key())]
-        self.kinds: dict[str, Callable[[np.random.Generator], Example]] = {
-            "draw": self.draw, "edit": self.edit, "answer": self.answer,
+    def __init__(self):
+        self.ids: list[int] = []
+        self.noise: list[bool] = []
+        self.weight: list[float] = []
+
+    def say(self, *ids: int) -> None:
+        """Ids that are given."""
+        self.answer(ids, [False] * len(ids), [0.0] * len(ids))
+
+    def answer(self, ids, noise, weight) -> None:
+        """Ids to learn where `noise` is set."""
+        self.ids += list(ids)
+        self.noise += list(noise)
+        self.weight += list(weight)
+
+    def done(self) -> Example:
+        return Example(np.array(self.ids), np.array(self.noise), np.array(self.weight, dtype=np.float32))
+
+
+class ExampleMaker:
+    """Draws examples of one kind from picture books; every random choice comes from the `rng` argument.
+
+    Args:
+        books: a book for each world, by the world's name.
+    """
+
+    def __init__(self, text: TextTokenizer, vocab: Vocab, books: Mapping[str, PictureBook]):
+        self.text, self.vocab, self.books = text, vocab, dict(books)
+        self.asked = {name: book.scenes() for name, book in self.books.items()}
+        self.kinds: dict[str, Callable[[str, np.random.Generator], Example]] = {
+            **{kind: partial(self.picture, kind) for kind in PICTURE_TASKS}, "answer": self.answer,
+            "puzzle": self.puzzle,
         }  # fmt: skip
 
-    def batch(self, kind: str, count: int, length: int, rng: np.random.Generator) -> dict[str, Tensor]:
-        """`count` examples of a kind, none longer than `length`."""
-        drawn = (self.kinds[kind](rng) for _ in iter(int, 1))
+    def batch(
+        self, kind: str, count: int, length: int, rng: np.random.Generator, shares: Mapping[str, float] | None = None
+    ) -> dict[str, Tensor]:
+        """`count` examples of a kind, none longer than `length`; `shares` of the books (None: equal)."""
+        mix = shares or dict.fromkeys(self.books, 1.0)
+        drawn = (self.kinds[kind](draw_from(mix, rng), rng) for _ in iter(int, 1))
         fitting = (example for example in drawn if len(example.ids) <= length)
         return collate(list(islice(fitting, count)), self.vocab, length)
 
@@ -69,69 +108,95 @@ class ExampleMaker:
         """Now and then with a full stop, as people write."""
         return text + "." if rng.random() < 0.1 and not text.endswith("?") else text
 
-    def image(self, index: int) -> Tensor:
-        return self.vocab.lay_out(torch.from_numpy(self.book.codes[index].astype(np.int64)))
+    def image(self, book: PictureBook, page: int) -> Tensor:
+        return self.vocab.lay_out(torch.from_numpy(book.codes[page].astype(np.int64)))
 
-    def draw(self, rng: np.random.Generator) -> Example:
-        text, index = self.book.captions[int(rng.integers(len(self.book.captions)))]
-        branches = self.text.conditions("text_to_image", self.words(text, rng))
-        weight = np.where(object_codes(self.book.scenes[index]), OBJECT_WEIGHT, 1.0)
-        return self._picture(branches["uncond" if rng.random() < DROP else "cond"], index, weight, rng)
-
-    def edit(self, rng: np.random.Generator) -> Example:
-        text, source, target = self.book.edits[int(rng.integers(len(self.book.edits)))]
-        branches = self.text.conditions("edit", self.words(text, rng), [self.image(source)])
-        branch = ("no_text", "no_image", "uncond")[int(rng.integers(3))] if rng.random() < DROP else "cond"
-        weight = np.where(object_codes(self.book.scenes[target]), KEPT_OBJECT_WEIGHT, 1.0)
-        weight[self.book.codes[source] != self.book.codes[target]] = CHANGED_WEIGHT
-        return self._picture(branches[branch], target, weight, rng)
-
-    def _picture(self, prompt: Tensor, index: int, weight: np.ndarray, rng: np.random.Generator) -> Example:
-        answer = torch.cat([torch.tensor([self.vocab.boa]), self.image(index), torch.tensor([self.vocab.eoa])])
+    def picture(self, kind: str, name: str, rng: np.random.Generator) -> Example:
+        """A task answered with a picture."""
+        book = self.books[name]
+        record = book.records[kind][int(rng.integers(len(book.records[kind])))]
+        sources = [self.image(book, page) for page in record.sources]
+        branches = self.text.conditions(record.system, self.words(record.text, rng), sources)
+        dropped = ("no_text", "no_image", "uncond") if sources else ("uncond",)
+        branch = dropped[int(rng.integers(len(dropped)))] if rng.random() < DROP else "cond"
+        weight = picture_weight(book, record)
         height, width = weight.shape
-        at = len(prompt) + 2 + (np.arange(height)[:, None] * (width + 1) + np.arange(width)).ravel()
-        ids = torch.cat([prompt, answer]).numpy()
-        noise, weights = np.zeros(len(ids), dtype=bool), np.zeros(len(ids), dtype=np.float32)
+        at = 1 + (np.arange(height)[:, None] * (width + 1) + np.arange(width)).ravel()
+        answer = self.image(book, record.target).tolist()
+        noise, weights = np.zeros(len(answer), dtype=bool), np.zeros(len(answer), dtype=np.float32)
         noise[at], weights[at] = cosine_noise(height * width, rng), weight.ravel()
-        return Example(ids, noise, weights)
+        sequence = Sequence()
+        sequence.say(*branches[branch].tolist(), self.vocab.boa)
+        sequence.answer(answer, noise.tolist(), weights.tolist())
+        sequence.say(self.vocab.eoa)
+        return sequence.done()
 
-    def answer(self, rng: np.random.Generator) -> Example:
-        """One to three turns about one picture; the last answer stands in a window with padding."""
-        index = self.asked[int(rng.integers(len(self.asked)))]
-        turns = self._turns(self.book.scenes[index], rng)
-        ids, noise, weight, v = [], [], [], self.vocab
+    def answer(self, name: str, rng: np.random.Generator) -> Example:
+        """One turn or more about one picture; the last answer stands in a window with padding."""
+        book, v, sequence = self.books[name], self.vocab, Sequence()
+        page = self.asked[name][int(rng.integers(len(self.asked[name])))]
+        turns = conversation(book.pictures[page], book.world, rng)
         for number, (question, reply) in enumerate(turns):
             asked = self.words(question, rng)
-            first = self.text.first_turn("understanding", asked, [self.image(index)]) if number == 0 else []
-            ids = [*ids, *(first or self.text.next_turn(asked)), v.boa]
-            noise += [False] * (len(ids) - len(noise))
-            weight += [0.0] * (len(ids) - len(weight))
-            words, last = self.text.encode(reply), number == len(turns) - 1
-            room = int(rng.choice([n for n in WINDOWS if n > len(words)])) if last else 0
-            window = words + [v.eoa] + [v.pad] * (room - len(words) - 1) if last else words
-            hidden = np.zeros(len(window), dtype=bool)
-            if last or rng.random() < 0.5:
-                hidden[: len(words) + 1] = len(words) <= 5 or cosine_noise(len(words) + 1, rng)[: len(window)]
-                hidden[len(words) + 1 :] = cosine_noise(max(1, room), rng)[: len(window) - len(words) - 1]
-            ids, noise = ids + window, noise + hidden.tolist()
-            weight += [PAD_WEIGHT if token == v.pad else 1.0 for token in window]
-            ids, noise, weight = [*ids, v.eoa], [*noise, False], [*weight, 0.0]
-        return Example(np.array(ids), np.array(noise), np.array(weight, dtype=np.float32))
+            first = self.text.first_turn("understanding", asked, [self.image(book, page)]) if number == 0 else None
+            sequence.say(*(first or self.text.next_turn(asked)), v.boa)
+            self._reply(sequence, reply, number == len(turns) - 1, rng)
+            sequence.say(v.eoa)
+        return sequence.done()
 
-    def _turns(self, scene: w.Scene, rng: np.random.Generator) -> list[tuple[str, str]]:
-        if rng.random() < 0.2:
-            return [(w.reword(DESCRIBE, rng), w.report(scene).text)]
-        turns = []
-        for _ in range(1 + int(rng.integers(3))):
-            question = None
-            while question is None:
-                question = w.ask(scene, draw_from(QUESTION_MIX, rng), rng, self.world)
-            turns.append((question.text, question.answer))
-        return turns
+    def puzzle(self, name: str, rng: np.random.Generator) -> Example:
+        """A text task: no picture."""
+        problem = PUZZLES[draw_from(PUZZLE_MIX, rng)].sample(rng, held_out=False)
+        sequence = Sequence()
+        sequence.say(*self.text.first_turn("understanding", problem.text), self.vocab.boa)
+        self._reply(sequence, problem.answer, True, rng)
+        sequence.say(self.vocab.eoa)
+        return sequence.done()
+
+    def _reply(self, sequence: Sequence, reply: str, last: bool, rng: np.random.Generator) -> None:
+        """An answer with its end; the last one of a conversation is followed by padding."""
+        v, words = self.vocab, self.text.encode(reply)
+        if not last:
+            hidden = bool(rng.random() < HIDDEN)
+            sequence.answer(words, [hidden] * len(words), [1.0] * len(words))
+            return
+        said = len(words) + 1
+        room = int(rng.choice([n for n in WINDOWS if n > len(words)]))
+        noise = np.ones(said, dtype=bool) if said <= 6 else cosine_noise(said, rng)
+        sequence.answer([*words, v.eoa], noise.tolist(), [1.0] * said)
+        if room > said:
+            padding = room - said
+            sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)
+
+
+def picture_weight(book: PictureBook, record: Record) -> np.ndarray:
+    """(h, w) what each code of the answer counts: objects more, and in edits what changes most."""
+    shown, target = object_codes(book.pictures[record.target]), book.codes[record.target]
+    if record.system != "edit":
+        return np.where(shown, OBJECT_WEIGHT, 1.0)
+    weight = np.where(shown, KEPT_OBJECT_WEIGHT, 1.0)
+    weight[book.codes[record.sources[0]] != target] = CHANGED_WEIGHT
+    return weight
+
+
+def conversation(scene: w.Scene, world: w.World, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Questions about a scene with their answers, or its caption."""
+    if rng.random() < CAPTIONED:
+        return [(w.reword(DESCRIBE, rng), w.report(scene).text)]
+    turns = []
+    for _ in range(1 + int(rng.integers(MOST_TURNS))):
+        question = None
+        while question is None:
+            question = w.ask(scene, draw_from(QUESTION_MIX, rng), rng, world)
+        turns.append(question.as_choice() if rng.random() < CHOICE else (question.text, question.answer))
+    return turns
 
 
 def collate(examples: list[Example], vocab: Vocab, length: int) -> dict[str, Tensor]:
-    """Stack and pad to `length`: input_ids with masks, labels, weight, key_mask, all (B, L)."""
+    """Stack and pad to `length`: input_ids with masks, labels, weight, key_mask, all (B, L), and ratio (B,).
+
+    `ratio` is the share of the learnable positions that is masked.
+    """
     shape = (len(examples), length)
     ids, weight = np.full(shape, vocab.pad), np.zeros(shape, dtype=np.float32)
     noise, real = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
@@ -145,4 +210,5 @@ def collate(examples: list[Example], vocab: Vocab, length: int) -> dict[str, Ten
         "labels": labels,
         "weight": torch.from_numpy(weight * noise),
         "key_mask": torch.from_numpy(real),
+        "ratio": torch.tensor([e.noise.sum() / max(1, (e.weight > 0).sum()) for e in examples]),
     }

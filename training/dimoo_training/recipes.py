@@ -10,25 +10,54 @@ TINY_SHAPE = {
     "d_model": 256, "n_heads": 8, "n_kv_heads": 8, "n_layers": 6, "mlp_hidden_size": 768, "rope_theta": 1000.0,
     "qk_norm": True, "max_sequence_length": 512,
 }  # fmt: skip
+TINY_BOOK = {
+    "draw": 40_000, "full": 6_000, "edit": 20_000, "dense": 6_000, "control": 6_000, "subject": 6_000, "style": 6_000,
+}  # fmt: skip
+
+
+Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class SFTRecipe:
-    """One supervised run. `batch` gives the examples of each kind in every optimiser step."""
+    """One supervised run."""
 
-    world: str = "first"
     shape: dict = field(default_factory=lambda: dict(TINY_SHAPE))
-    captions: int = 36_000
-    edits: int = 16_000
-    batch: dict[str, int] = field(default_factory=lambda: {"draw": 32, "edit": 12, "answer": 14})
-    lengths: dict[str, int] = field(default_factory=lambda: {"draw": 96, "edit": 164, "answer": 160})
-    """Tokens every example of a kind is padded to: one shape a kind, so each is compiled once."""
-    steps: int = 3_000
+    books: dict[str, dict[str, int]] = field(default_factory=lambda: {"first": TINY_BOOK, "full": TINY_BOOK})
+    """World -> how many picture tasks of each kind to make."""
+    easy_until: float = 0.15
+    """Share of the run on the first world alone; from there on it keeps `easy_share`."""
+    easy_share: float = 0.2
+    always: dict[str, Shape] = field(default_factory=lambda: {
+        "draw": (28, 100), "edit": (10, 172), "answer": (14, 184), "puzzle": (14, 76),
+    })  # fmt: skip
+    """Kinds in every step, and the (examples, tokens) of their batch; longer examples are left out."""
+    in_turn: dict[str, Shape] = field(default_factory=lambda: {
+        "full": (14, 126), "dense": (10, 172), "control": (8, 232), "subject": (10, 172), "style": (8, 232),
+    })  # fmt: skip
+    """Kinds of which each step has one."""
+    steps: int = 12_000
     lr: float = 4e-3
+    decay: float = 0.2
+    """Share of the run at its end over which the rate falls to zero."""
+    ema: float = 0.998
+    precision: str = "bf16"
     compile: bool = True
     save_every_seconds: float = 180.0
     log_every: int = 25
     seed: int = 0
+
+    def batches(self, step: int) -> dict[str, Shape]:
+        """The batches of one step."""
+        turns = list(self.in_turn.items())
+        return self.always | dict([turns[step % len(turns)]] if turns else [])
+
+    def shares(self, progress: float) -> dict[str, float]:
+        """How often each book is used: the first world alone, then all of them, the larger ones more."""
+        easy, *others = self.books
+        if progress < self.easy_until or not others:
+            return {easy: 1.0}
+        return {easy: self.easy_share, **dict.fromkeys(others, (1 - self.easy_share) / len(others))}
 
     def model_config(self, vocab, text_tokenizer) -> LLaDAConfig:
         """The model's configuration for a vocabulary."""
@@ -42,14 +71,13 @@ class SFTRecipe:
 def debug() -> SFTRecipe:
     """A minute on a CPU: shows that everything runs and the loss falls; the model is useless."""
     shape = dict(TINY_SHAPE, d_model=64, n_heads=4, n_kv_heads=4, n_layers=2, mlp_hidden_size=128)
-    return SFTRecipe(
-        shape=shape, captions=400, edits=200, batch={"draw": 8, "edit": 4, "answer": 4}, steps=60, compile=False,
-        log_every=10,
-    )  # fmt: skip
+    book = {"draw": 300, "full": 40, "edit": 150, "dense": 40, "control": 40, "subject": 40, "style": 40}
+    always = {"draw": (8, 100), "edit": (4, 172), "answer": (4, 184), "puzzle": (4, 76)}
+    return SFTRecipe(shape=shape, books={"first": book}, always=always, steps=60, compile=False, log_every=10)
 
 
 def tiny() -> SFTRecipe:
-    """dimoo-tiny: about 75 minutes on two cores."""
+    """dimoo-tiny: about five hours on two cores."""
     return SFTRecipe()
 
 

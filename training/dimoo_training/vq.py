@@ -5,6 +5,7 @@ What is ours beside van den Oord et al. 2017 (EMA codebook, commitment, straight
 - a third of the run has no codebook; then it starts farthest-first from the latents (`Codebook.start`);
 - the swapped commitment: each picture has a twin that shares some cells (the same object on another background,
   next to other objects), and a shared cell is also pulled to the code its twin got;
+- a contrast between what patches show, whatever the background, so that colour is told apart from the start;
 - codes that do what others do as well are taken out in the end (`merge_doubles`);
 - object-weighted L1 plus first differences, because most pixels are background and teach nothing.
 """
@@ -15,18 +16,19 @@ import dataclasses
 import json
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from diffusers import VQModel
-from torch import Tensor
+from torch import Tensor, nn
 
 from dimoo_training.codebook import Codebook, compact, merge_doubles, nearest
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
+from dimoo_training.patchwork import pairs
 from dimoo_training.state import load_state, save_state
-from dimoo_training.twins import pairs
 from dimoo_training.world import WORLDS, World
 
 ARCHITECTURE = {
@@ -47,58 +49,91 @@ ARCHITECTURE = {
 class VQRecipe:
     """Settings of one run; `minutes` of wall time set the length."""
 
-    world: str = "first"
-    minutes: float = 10.0
-    codes: int = 512
+    world: str = "full"
+    minutes: float = 16.0
+    codes: int = 1024
     """Codes to start with; `merge_doubles` leaves those with a meaning of their own."""
-    crowd: int = 8
-    """Most objects in a training picture: more than the world shows, so that fewer pixels are background."""
     batch: int = 16
     lr: float = 1.5e-2
     adam_lr: float = 3e-3
     object_weight: float = 4.0
     commitment: float = 0.05
-    continuous: float = 0.3
+    contrast: float = 0.1
+    continuous: float = 0.2
     """Share of the run before there is a codebook; `jitter` is the noise on the latents then, in their spread."""
-    jitter: float = 0.1
+    jitter: float = 0.05
     decay: float = 0.98
     revive_every: int = 25
     seed: int = 0
 
 
 class LocalEncoder:
-    """Keeps every encoder kernel to the taps inside the code's own 8x8 pixels.
+    """Makes the encoder a small network per patch of 8x8 pixels, inside the format's architecture.
 
-    The format has 3x3 kernels everywhere, and with them the code of a shape would depend on what stands next to it
-    (measured: the commonest code of an object's quarter then covers 43% of its appearances). Centre taps only, and
-    the first two taps of the strided kernels, make the encoder a small network per patch.
+    The format's 3x3 kernels and its normalisation over the whole picture would let the code of a shape depend on what
+    stands next to it (measured: the commonest code of an object's quarter then covers 43% of its appearances). So
+    kernels keep only the taps inside the patch: the centre, and the first two of the strided ones. And two channels
+    of every feature map are constants, +a and -a, which nobody reads and which outweigh the rest in the
+    normalisation: it becomes nearly the same for every picture.
     """
 
+    ANCHORS = 2
+    OUTWEIGH = 3.0
+
     def __init__(self, model: VQModel):
-        self.kernels = []
-        for module in model.encoder.modules():
-            if isinstance(module, torch.nn.Conv2d) and module.kernel_size == (3, 3):
-                mask = torch.zeros(3, 3)
-                if module.stride == (2, 2):
-                    mask[:2, :2] = 1
-                else:
-                    mask[1, 1] = 1
-                self.kernels.append((module.weight, mask))
-        with torch.no_grad():
-            for weight, mask in self.kernels:
-                weight.mul_((9 / mask.sum()) ** 0.5)        # fewer taps, the same variance
+        self.fixed: list[tuple[nn.Conv2d, Tensor, Tensor | None]] = []
+        for name, conv in model.encoder.named_modules():
+            if isinstance(conv, nn.Conv2d):
+                mask = torch.ones_like(conv.weight) * self.taps(conv)
+                with torch.no_grad():
+                    # Nothing else keeps the scale: variance 1 / (taps in use), where torch has 1 / (3 x all taps).
+                    conv.weight.mul_((3 * mask[0, 0].numel() / mask[0, 0].sum()) ** 0.5)
+                mask[:, : self.ANCHORS if name != "conv_in" else 0] = 0                 # nobody reads the anchors
+                anchors = None if name == "conv_out" else self.anchors(name, conv)
+                if anchors is not None:
+                    mask[: self.ANCHORS] = 0
+                self.fixed.append((conv, mask, anchors))
+                if conv.kernel_size == (3, 3):
+                    conv.forward = partial(self.fast, conv)
+            elif isinstance(conv, nn.GroupNorm):
+                nn.init.constant_(conv.weight, self.OUTWEIGH)
         self.apply()
+
+    @staticmethod
+    def taps(conv: nn.Conv2d) -> Tensor:
+        if conv.kernel_size == (1, 1):
+            return torch.ones(1, 1)
+        mask = torch.zeros(3, 3)
+        if conv.stride == (2, 2):
+            mask[:2, :2] = 1
+        else:
+            mask[1, 1] = 1
+        return mask
+
+    def anchors(self, name: str, conv: nn.Conv2d) -> Tensor:
+        """The biases of the constant channels: none where a residual is added to a map that has them."""
+        size = self.OUTWEIGH * (conv.out_channels / self.ANCHORS) ** 0.5
+        return torch.tensor([0.0, 0.0] if name.endswith("conv2") else [size, -size])
+
+    @staticmethod
+    def fast(conv: nn.Conv2d, x: Tensor) -> Tensor:
+        """The same as the module's own forward, without multiplying by taps that are zero."""
+        if conv.stride == (2, 2):
+            return F.conv2d(x[:, :, :-1, :-1], conv.weight[:, :, :2, :2], conv.bias, 2)
+        return F.conv2d(x, conv.weight[:, :, 1:2, 1:2], conv.bias)
 
     @torch.no_grad()
     def apply(self) -> None:
-        for weight, mask in self.kernels:
-            weight.mul_(mask)
+        for conv, mask, anchors in self.fixed:
+            conv.weight.mul_(mask)
+            if anchors is not None:
+                conv.bias[: self.ANCHORS] = anchors
 
 
-def picture_loss(made: Tensor, pixels: Tensor, object_weight: float) -> Tensor:
-    """L1 weighted towards chromatic (object) pixels, plus L1 of horizontal and vertical first differences."""
-    chroma = pixels.amax(1, keepdim=True) - pixels.amin(1, keepdim=True)
-    weight = 1 + (object_weight - 1) * (chroma > 0.15).float()
+def picture_loss(made: Tensor, pixels: Tensor, filled: Tensor, object_weight: float) -> Tensor:
+    """L1 weighted towards patches with a part of an object, `filled` (B, h, w), plus L1 of first differences."""
+    weight = 1 + (object_weight - 1) * filled[:, None].float()
+    weight = F.interpolate(weight, pixels.shape[-2:])
     plain = (weight * (made - pixels).abs()).mean()
     edges = sum((made.diff(dim=d) - pixels.diff(dim=d)).abs().mean() for d in (-1, -2))
     return plain + 0.5 * edges
@@ -110,6 +145,24 @@ def agreement(values: Tensor, others: Tensor, shared: Tensor) -> Tensor:
     return F.mse_loss(a[shared], d[shared]) + F.mse_loss(b[shared], c[shared])
 
 
+def contrast(latents: Tensor, meaning: Tensor, shared: Tensor, most: int = 256) -> Tensor:
+    """A patch of one twin has to find the patches of the same meaning among those of the other (InfoNCE).
+
+    Without it colour arrives late: most of the spread of the pixels is light and dark. Distances are squared, in units
+    of the latents' own spread.
+    """
+    (a, b), ours = latents.chunk(2), meaning.chunk(2)[0]
+    at = (shared & (ours > 0)).nonzero().T
+    at = at[:, :: max(1, at.shape[1] // most)]
+    mine, theirs, means = (values[tuple(at)] for values in (a, b, ours))
+    if not len(means):
+        return latents.sum() * 0
+    spread = latents.var(dim=(0, 1, 2)).mean()
+    near = -(mine[:, None] - theirs[None]).square().sum(-1) / spread
+    same = means[:, None] == means[None]
+    return (near.logsumexp(1) - near.masked_fill(~same, -torch.inf).logsumexp(1)).mean()
+
+
 class VQRun:
     """Everything that changes during training, and one step of it."""
 
@@ -118,7 +171,7 @@ class VQRun:
         self.recipe, self.step, self.seconds = recipe, 0, 0.0
         self.rng = np.random.default_rng(recipe.seed)
         self.generator = torch.Generator().manual_seed(recipe.seed)
-        self.world = dataclasses.replace(WORLDS[recipe.world], max_objects=recipe.crowd)
+        self.world = WORLDS[recipe.world]
         self.model = VQModel(**ARCHITECTURE, num_vq_embeddings=recipe.codes)
         self.local = LocalEncoder(self.model)
         self.codebook = Codebook(self.model.quantize.embedding, recipe.decay)
@@ -132,20 +185,21 @@ class VQRun:
     def advance(self) -> dict[str, float]:
         """One update; what it measured."""
         began = time.time()
-        pixels, shared = pairs(self.world, self.recipe.batch // 2, self.rng)
+        pixels, meaning, shared = pairs(self.world, self.recipe.batch // 2, self.rng)
         latents = self.model.encode(pixels).latents.permute(0, 2, 3, 1)         # (B, h, w, e)
         if self.progress > self.recipe.continuous and not self.codebook.started:
             self.codebook.start(many_latents(self.model, self.world, self.rng))
         used, tidy, agree = (self.quantised if self.codebook.started else self.jittered)(latents, shared)
         made = self.model.decode(used.permute(0, 3, 1, 2), force_not_quantize=True).sample
-        drawn = picture_loss(made, pixels, self.recipe.object_weight)
-        (drawn + self.recipe.commitment * tidy).backward()
-        self.optimiser.step(warmup_then_decay(self.progress))
+        drawn = picture_loss(made, pixels, meaning > 0, self.recipe.object_weight)
+        apart = contrast(latents, meaning, shared)
+        (drawn + self.recipe.commitment * tidy + self.recipe.contrast * apart).backward()
+        self.optimiser.step(warmup_then_decay(self.progress, decay=0.7))
         self.local.apply()
         self.step += 1
         self.seconds += time.time() - began
         psnr = -10 * F.mse_loss(made.detach().clamp(0, 1), pixels).log10()
-        return {"loss": drawn.item(), "psnr": psnr.item(), "tidy": tidy.item(), "twins_agree": agree}
+        return {"loss": drawn.item(), "psnr": psnr.item(), "tidy": tidy.item(), "contrast": apart.item(), "twins_agree": agree}
 
     def jittered(self, latents: Tensor, shared: Tensor) -> tuple[Tensor, Tensor, float]:
         """Before the codebook: noise on the latents; twins pull each other."""
@@ -204,7 +258,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
             run.save(out / "state.pt")
             saved = time.time()
     run.save(out / "state.pt")
-    pictures = torch.cat([pairs(WORLDS[recipe.world], 16, run.rng)[0] for _ in range(16)])
+    pictures = torch.cat([pairs(WORLDS[recipe.world], 16, run.rng)[0] for _ in range(32)])
     left = merge_doubles(run.model.eval(), pictures)
     log(f"{left} of {recipe.codes} codes have a meaning of their own")
     model = compact(run.model)
@@ -214,7 +268,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
 
 
 @torch.no_grad()
-def many_latents(model: VQModel, world: World, rng: np.random.Generator, batches: int = 24) -> Tensor:
+def many_latents(model: VQModel, world: World, rng: np.random.Generator, batches: int = 96) -> Tensor:
     """(n, e) latents of fresh pictures."""
     pictures = (pairs(world, 16, rng)[0] for _ in range(batches))
     return torch.cat([model.encode(p).latents.permute(0, 2, 3, 1).flatten(0, 2) for p in pictures])

@@ -6,27 +6,31 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from dimoo.tasks.edit import EDIT_KINDS
 from dimoo.text import SYSTEM_PROMPTS, TAGS
 from dimoo.vocab import TOKEN_STRINGS
 from dimoo_training import world as w
+from dimoo_training.puzzles import PUZZLES
 
 SPECIAL = ["<|endoftext|>", *(strings[0] for strings in TOKEN_STRINGS.values()), *TAGS]
 
 
 def corpus(count: int, seed: int = 0):
-    """Captions, questions with answers, and edits of the full world, `count` of each."""
+    """Captions, questions with answers, edits, references and puzzles of the full world, `count` of each."""
     rng, full = np.random.default_rng(seed), w.WORLDS["full"]
     for _ in range(count):
         for family in w.FAMILIES:
             yield w.sample_caption(full, family, rng).text
         question = w.sample_question(full.sample(rng), rng, full)
-        yield from (question.text, question.answer, f"{question.text} {question.answer}")
+        yield from (question.text, question.answer, question.as_choice()[0])
         yield w.sample_edit(full, rng).text
+        yield w.REFERENCES["subject"](full, rng).text
+        yield from (puzzle.sample(rng, held_out=False).text for puzzle in PUZZLES.values())
     yield from ("0 1 2 3 4 5 6 7 8 9", "yes no true false", "describe the picture", "describe this image")
 
 
-def build_tokenizer(vocab_size: int = 640, samples: int = 4000) -> PreTrainedTokenizerFast:
-    """Train the tokenizer. Digits stay single; each system prompt is one token, which keeps sequences short."""
+def build_tokenizer(vocab_size: int = 640, samples: int = 2500) -> PreTrainedTokenizerFast:
+    """Train the tokenizer. Digits stay single; system prompts and fixed instructions are one token each: short prompts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -37,7 +41,8 @@ def build_tokenizer(vocab_size: int = 640, samples: int = 4000) -> PreTrainedTok
         vocab_size=vocab_size, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(corpus(samples), trainer)
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in SYSTEM_PROMPTS.values()])
+    fixed = dict.fromkeys([*SYSTEM_PROMPTS.values(), *(text for _, text in EDIT_KINDS.values() if text)])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
     tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in SPECIAL])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token="<|endoftext|>", pad_token="<|pad|>", mask_token="<|mdm_mask|>"

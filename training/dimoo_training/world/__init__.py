@@ -7,16 +7,19 @@ from .facts import RELATIONS, Claim, Pattern, Relation
 from .oracle import Parsed, parse, parse_batch
 from .questions import KINDS as QUESTION_KINDS
 from .questions import Question, ask, sample_question
+from .references import REFERENCES, Reference, restyle
 from .render import RGB, render, render_batch
-from .scene import WORLDS, Object, Scene, World
+from .scene import GRID, WORLDS, Object, Scene, World
 from .splits import (
     caption_held_out,
     held_out,
     test_caption,
     test_edit,
+    test_reference,
     test_scene,
     train_caption,
     train_edit,
+    train_reference,
     train_scene,
 )
 from .words import PLACES, reword
@@ -24,8 +27,10 @@ from .words import PLACES, reword
 __all__ = [
     "EDIT_KINDS",
     "FAMILIES",
+    "GRID",
     "PLACES",
     "QUESTION_KINDS",
+    "REFERENCES",
     "RELATIONS",
     "RGB",
     "WORLDS",
@@ -36,6 +41,7 @@ __all__ = [
     "Parsed",
     "Pattern",
     "Question",
+    "Reference",
     "Relation",
     "Scene",
     "World",
@@ -50,6 +56,7 @@ __all__ = [
     "render",
     "render_batch",
     "report",
+    "restyle",
     "reword",
     "sample_caption",
     "sample_edit",
@@ -57,8 +64,10 @@ __all__ = [
     "scene_for",
     "test_caption",
     "test_edit",
+    "test_reference",
     "test_scene",
     "train_caption",
     "train_edit",
+    "train_reference",
     "train_scene",
 ]

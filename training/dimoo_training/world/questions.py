@@ -15,6 +15,7 @@ from .scene import Object, Scene, World, pick, require, smallest_world
 from .words import NUMBERS, PLACES, a, noun, place_of, plural, referable, reword
 
 CHOICES = 4
+LETTERS = "abcd"
 YES_NO = ("yes", "no")
 
 
@@ -26,6 +27,11 @@ class Question:
     answer: str
     kind: str
     choices: tuple[str, ...]
+
+    def as_choice(self) -> tuple[str, str]:
+        """The question with lettered options, and the letter of the answer: "... a) red b) blue"."""
+        options = " ".join(f"{letter}) {choice}" for letter, choice in zip(LETTERS, self.choices, strict=False))
+        return f"{self.text} {options}", LETTERS[self.choices.index(self.answer)]
 
 
 Draft = tuple[str, str, Sequence[str]]  # text, answer, possible answers

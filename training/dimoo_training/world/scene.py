@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -74,6 +74,12 @@ class Scene:
         things = ";".join(f"{t.size} {t.color} {t.shape}@{t.cell[0]},{t.cell[1]}" for t in self.objects)
         return f"{things}|{self.background}"
 
+    @classmethod
+    def from_key(cls, key: str) -> Scene:
+        """The scene that `key` names."""
+        things, background = key.split("|")
+        return cls(tuple(_object_of(thing) for thing in things.split(";") if thing), background)
+
     def at(self, cell: Cell) -> Object | None:
         """The object in `cell`, or None."""
         return next((thing for thing in self.objects if thing.cell == cell), None)
@@ -83,18 +89,13 @@ class Scene:
         taken = {thing.cell for thing in self.objects}
         return tuple(cell for cell in CELLS if cell not in taken)
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form; `from_dict` reads it back."""
-        things = [
-            {"shape": t.shape, "color": t.color, "size": t.size, "cell": list(t.cell)} for t in self.objects
-        ]
-        return {"objects": things, "background": self.background}
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Scene:
-        """The scene written by `to_dict`."""
-        things = (Object(t["shape"], t["color"], t["size"], tuple(t["cell"])) for t in data["objects"])
-        return cls(tuple(things), data["background"])
+def _object_of(key: str) -> Object:
+    """ "large red circle@0,1"."""
+    looks, cell = key.split("@")
+    size, color, shape = looks.split(" ")
+    row, col = cell.split(",")
+    return Object(shape, color, size, (int(row), int(col)))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from .captions import Caption, sample_caption
 from .edits import KINDS, Edit, sample_edit
+from .references import REFERENCES, Reference
 from .scene import Scene, World
 
 SHARE = 0.15
@@ -79,6 +80,20 @@ def test_edit(world: World, rng: np.random.Generator, kinds: Sequence[str] = tup
     )
 
 
+def _reference_held_out(reference: Reference) -> bool:
+    return held_out("+".join(scene.key() for scene in reference.sources))
+
+
+def train_reference(world: World, kind: str, rng: np.random.Generator) -> Reference:
+    """A reference whose source pictures, together, may be trained on."""
+    return _draw(lambda: REFERENCES[kind](world, rng), lambda r: not _reference_held_out(r), kind)
+
+
+def test_reference(world: World, kind: str, rng: np.random.Generator) -> Reference:
+    """A reference whose source pictures, together, are held out."""
+    return _draw(lambda: REFERENCES[kind](world, rng), _reference_held_out, f"held-out {kind}")
+
+
 # pytest collects functions called test_*: these are none.
-for _function in (test_caption, test_scene, test_edit):
+for _function in (test_caption, test_scene, test_edit, test_reference):
     _function.__test__ = False

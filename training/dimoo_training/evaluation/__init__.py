@@ -1,0 +1,8 @@
+"""Scores of a checkpoint on held-out facts, read by the oracle and by exact checkers. The oracle never trains."""
+
+from .facts import EvaluationSet, committed_facts, draw_facts
+from .measures import MEASURES
+from .run import evaluate
+from .scores import Score, Scores
+
+__all__ = ["MEASURES", "EvaluationSet", "Score", "Scores", "committed_facts", "draw_facts", "evaluate"]

@@ -1,0 +1,63 @@
+"""One evaluation of one pipeline: it is asked in batches, and its pictures are kept for the contact sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from dimoo import DiMOOPipeline
+from dimoo.tasks import Ask
+from dimoo_training import world as w
+
+BATCH = 16
+
+
+def chunks(items: Sequence[Any], size: int = BATCH) -> Iterator[list[Any]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
+
+
+def picture(scene: w.Scene) -> Image.Image:
+    """A scene as a user would hand it over."""
+    return Image.fromarray(w.render(scene))
+
+
+def read(image: Image.Image) -> w.Scene | None:
+    """What the oracle sees, None where a cell is malformed."""
+    return w.parse(np.asarray(image)).scene
+
+
+@dataclass
+class Sitting:
+    """`pictures` and `answers` run tasks with the pipeline's own defaults but for `settings` and the given ones."""
+
+    pipeline: DiMOOPipeline
+    seed: int = 0
+    settings: dict[str, Any] = field(default_factory=dict)
+    """For pictures: steps, guidance, temperature ..."""
+    sheet: list[tuple[str, Image.Image, bool]] = field(default_factory=list)
+    """Caption, picture and whether it is right."""
+    drawn: list[Image.Image] = field(default_factory=list)
+    """The model's own drawings of the text-to-image part."""
+
+    def pictures(self, tasks: Sequence[Any]) -> list[Image.Image]:
+        """One picture a task; noise is numbered by the task's place, whatever the batch."""
+        made = []
+        for number, chunk in enumerate(chunks(tasks)):
+            made += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, **self.settings).images
+        return made
+
+    def answers(self, tasks: Sequence[Ask], **settings) -> list[str]:
+        said = []
+        for number, chunk in enumerate(chunks(tasks)):
+            said += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, **settings).texts
+        return said
+
+    def show(self, captions: Sequence[str], images: Sequence[Image.Image], right: Sequence[float]) -> None:
+        self.sheet += [(c, image, r == 1) for c, image, r in zip(captions, images, right, strict=True)]
