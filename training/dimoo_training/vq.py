@@ -199,7 +199,8 @@ class VQRun:
         self.step += 1
         self.seconds += time.time() - began
         psnr = -10 * F.mse_loss(made.detach().clamp(0, 1), pixels).log10()
-        return {"loss": drawn.item(), "psnr": psnr.item(), "tidy": tidy.item(), "contrast": apart.item(), "twins_agree": agree}
+        measured = {"loss": drawn, "psnr": psnr, "tidy": tidy, "contrast": apart}
+        return {name: value.item() for name, value in measured.items()} | {"twins_agree": agree}
 
     def jittered(self, latents: Tensor, shared: Tensor) -> tuple[Tensor, Tensor, float]:
         """Before the codebook: noise on the latents; twins pull each other."""

@@ -30,7 +30,7 @@ def corpus(count: int, seed: int = 0):
 
 
 def build_tokenizer(vocab_size: int = 640, samples: int = 2500) -> PreTrainedTokenizerFast:
-    """Train the tokenizer. Digits stay single; system prompts and fixed instructions are one token each: short prompts."""
+    """Train the tokenizer. Digits stay single; fixed instructions are one token each: short prompts."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

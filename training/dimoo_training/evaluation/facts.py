@@ -95,7 +95,8 @@ def write_facts(facts: EvaluationSet, path: Path) -> None:
     for part, kinds in facts.items():
         listed = []
         for kind, items in kinds.items():
-            listed.append(f'  "{kind}": [\n' + ",\n".join("   " + json.dumps(to_json(item)) for item in items) + "\n  ]")
+            rows = ",\n".join("   " + json.dumps(to_json(item)) for item in items)
+            listed.append(f'  "{kind}": [\n{rows}\n  ]')
         lines.append(f' "{part}": {{\n' + ",\n".join(listed) + "\n }")
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_suffix(".part")
