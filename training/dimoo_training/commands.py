@@ -12,7 +12,7 @@ from dimoo_training.evaluation.facts import PER_KIND
 from dimoo_training.recipes import RECIPES
 from dimoo_training.vq import VQRecipe
 
-VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.4, codes=32), "tiny": VQRecipe}
+VQ_RECIPES = {"debug": lambda: VQRecipe(minutes=0.4, polish_minutes=0.1, codes=32), "tiny": VQRecipe}
 
 def vq(recipe: str, out: Path) -> None:
     """Train an image tokenizer into the folder `out`. Raises ValueError for an unknown recipe."""

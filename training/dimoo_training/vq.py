@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from dimoo_training.codebook import Codebook, compact, merge_doubles, nearest
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.patchwork import pairs
+from dimoo_training.picture_loss import picture_loss
+from dimoo_training.polish import polish
 from dimoo_training.state import load_state, save_state
 from dimoo_training.world import WORLDS, World
 
@@ -51,6 +53,8 @@ class VQRecipe:
 
     world: str = "full"
     minutes: float = 16.0
+    polish_minutes: float = 6.0
+    """After them, for the decoder alone."""
     codes: int = 1024
     """Codes to start with; `merge_doubles` leaves those with a meaning of their own."""
     batch: int = 16
@@ -128,15 +132,6 @@ class LocalEncoder:
             conv.weight.mul_(mask)
             if anchors is not None:
                 conv.bias[: self.ANCHORS] = anchors
-
-
-def picture_loss(made: Tensor, pixels: Tensor, filled: Tensor, object_weight: float) -> Tensor:
-    """L1 weighted towards patches with a part of an object, `filled` (B, h, w), plus L1 of first differences."""
-    weight = 1 + (object_weight - 1) * filled[:, None].float()
-    weight = F.interpolate(weight, pixels.shape[-2:])
-    plain = (weight * (made - pixels).abs()).mean()
-    edges = sum((made.diff(dim=d) - pixels.diff(dim=d)).abs().mean() for d in (-1, -2))
-    return plain + 0.5 * edges
 
 
 def agreement(values: Tensor, others: Tensor, shared: Tensor) -> Tensor:
@@ -245,7 +240,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
     """Train, going on from `out/state.pt` when it is there; the tokenizer is in `out` in the diffusers layout.
 
     First without a codebook, so that the latents mean something; then the codebook starts from them; in the end it
-    is thinned out.
+    is thinned out and the decoder polished on what is left.
     """
     run, saved = VQRun(recipe), time.time()
     if (out / "state.pt").exists():
@@ -262,7 +257,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
     pictures = torch.cat([pairs(WORLDS[recipe.world], 16, run.rng)[0] for _ in range(32)])
     left = merge_doubles(run.model.eval(), pictures)
     log(f"{left} of {recipe.codes} codes have a meaning of their own")
-    model = compact(run.model)
+    model = polish(compact(run.model), WORLDS[recipe.world], recipe.polish_minutes, run.rng, log=log)
     model.save_pretrained(out)
     (out / "recipe.json").write_text(json.dumps(dataclasses.asdict(recipe), indent=1) + "\n")
     return model
