@@ -26,6 +26,8 @@ DROP = 0.1
 WINDOWS = (8, 16, 32, 48)
 """Lengths of the answer window; the rest behind the answer is padding, which is learned with little weight."""
 PAD_WEIGHT = 0.05
+SHORT = 6
+"""Answers of so many tokens are always hidden as a whole; longer ones weigh together as much as one of this length."""
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
 MOST_TURNS = 5
 HIDDEN = 0.75
@@ -162,8 +164,8 @@ class ExampleMaker:
             return
         said = len(words) + 1
         room = int(rng.choice([n for n in WINDOWS if n > len(words)]))
-        noise = np.ones(said, dtype=bool) if said <= 6 else cosine_noise(said, rng)
-        sequence.answer([*words, v.eoa], noise.tolist(), [1.0] * said)
+        noise = np.ones(said, dtype=bool) if said <= SHORT else cosine_noise(said, rng)
+        sequence.answer([*words, v.eoa], noise.tolist(), [min(1.0, SHORT / said)] * said)
         if room > said:
             padding = room - said
             sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)

@@ -29,11 +29,11 @@ class SFTRecipe:
     """Share of the run on the first world alone; from there on it keeps `easy_share`."""
     easy_share: float = 0.2
     always: dict[str, Shape] = field(default_factory=lambda: {
-        "draw": (28, 100), "edit": (10, 172), "answer": (14, 184), "puzzle": (14, 76),
+        "draw": (22, 100), "edit": (8, 172), "answer": (26, 184), "puzzle": (14, 76),
     })  # fmt: skip
     """Kinds in every step, and the (examples, tokens) of their batch; longer examples are left out."""
     in_turn: dict[str, Shape] = field(default_factory=lambda: {
-        "full": (14, 126), "dense": (10, 172), "control": (8, 232), "subject": (10, 172), "style": (8, 232),
+        "full": (8, 126), "dense": (8, 172), "control": (6, 232), "subject": (8, 172), "style": (6, 232),
     })  # fmt: skip
     """Kinds of which each step has one."""
     steps: int = 12_000
