@@ -31,9 +31,12 @@ def cache_name(request):
     return request.param
 
 
+BUSY = {"max-logit": {"ratio": 0.6, "warmup": 0.2, "refresh": 3, "drift": 0.5}}  # what makes a cache do what it can
+
+
 @pytest.fixture
 def cache(cache_name):
-    return CACHES[cache_name]()
+    return CACHES[cache_name](**BUSY.get(cache_name, {"refresh": 3} if cache_name != "none" else {}))
 
 
 @pytest.fixture(params=MODELS)
@@ -45,7 +48,9 @@ def conditions(seed):
     """Prompts of unlike lengths; every branch a guider may ask for."""
     generator = torch.Generator().manual_seed(seed)
     lengths = {"cond": 5 + seed, "no_text": 4, "no_image": 3 + seed, "uncond": 2}
-    return {name: torch.randint(8, 24, (length,), generator=generator) for name, length in lengths.items()}
+    words = {name: torch.randint(8, 24, (length,), generator=generator) for name, length in lengths.items()}
+    picture = torch.tensor([3, *torch.randint(24, 40, (3,), generator=generator).tolist(), 2, 4])  # boi ... eoi
+    return {name: torch.cat([ids, picture]) if name in ("cond", "no_text") else ids for name, ids in words.items()}
 
 
 def picture_row(vocab, seed, grid, known=0):
@@ -122,8 +127,8 @@ PAIRS = [(kind, name) for kind in UNEQUAL for name in GUIDERS if (kind, name) !=
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS)
-def test_rows_with_fewer_masks_than_steps_or_fewer_blocks_too(vocab, denoiser, kind, name):
-    rows, slots = UNEQUAL[kind](vocab), {"guider": make_guider(name)}
+def test_rows_with_fewer_masks_than_steps_or_fewer_blocks_too(vocab, denoiser, kind, name, cache):
+    rows, slots = UNEQUAL[kind](vocab), {"guider": make_guider(name), "cache": cache}
     together, _ = fill(rows, SEEDS, vocab, denoiser, kind, **slots)
     assert same(together, each_alone(rows, SEEDS, vocab, denoiser, kind, **slots))
 
@@ -135,9 +140,10 @@ def test_a_cache_that_refreshes_every_step_is_no_cache(vocab, denoiser, kind, gu
     assert same(plain[1], fill(rows, SEEDS, vocab, denoiser, kind, guider=guider, cache=every, sure=True)[1])
 
 
-def test_a_cache_that_recomputes_every_row_is_no_cache(vocab, denoiser, kind, guider):
+@pytest.mark.parametrize("drift", [None, 0.5])
+def test_a_cache_that_recomputes_every_row_is_no_cache(vocab, denoiser, kind, guider, drift):
     rows = ROWS[kind](vocab)
-    all_rows = MaxLogitCache(ratio=1e-9, warmup=0, refresh=100)
+    all_rows = MaxLogitCache(ratio=1e-9, warmup=0, refresh=100, drift=drift)
     plain, cached = (fill(rows, SEEDS, vocab, denoiser, kind, guider=guider, cache=c) for c in (NoCache(), all_rows))
     assert same(plain[1], cached[1])
 

@@ -83,6 +83,7 @@ class MaxLogitCache:
         drift: a full pass also when the largest logits of the masks recomputed in a partial pass have moved by more
             than this on average, in nats; None: never. Each sequence for itself.
         reuse: what full passes leave out; None: nothing.
+        graphs: replay narrow passes as CUDA graphs, on a GPU; nowhere else does it change anything.
     """
 
     ratio: float = 0.9
@@ -91,6 +92,7 @@ class MaxLogitCache:
     select: Selection = changed_first
     drift: float | None = None
     reuse: SourceReuse | None = None
+    graphs: bool = False
 
     def __post_init__(self):
         if not 0 < self.ratio < 1:

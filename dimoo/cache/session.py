@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from dimoo import ops
+from dimoo.cache.graphs import GraphedPasses
 from dimoo.cache.store import KVStore
 from dimoo.canvas import Sequences
 from dimoo.late import Late
@@ -98,6 +99,7 @@ class Session:
     recomputed: Tensor | None = None
     """Rows of the last narrow pass, for inspection."""
     late: Late = field(default_factory=Late)
+    graphs: GraphedPasses | None = None
 
     def due(self, step: int) -> bool:
         """Whether the settings ask for more than a narrow pass."""
@@ -181,7 +183,11 @@ class Session:
         settings, masked = self.settings, sequences.masked
         changed = (state.ids != sequences.ids) & sequences.real
         rows = settings.select(state.best, changed, masked, sequences.lengths, 1 - settings.ratio)        # (m, R)
-        logits = denoiser(sequences.ids, kv=state.kv, rows=rows, **given).logits                          # (m, R, K)
+        if settings.graphs and rows.is_cuda and len(members) == len(self.state.ids):
+            self.graphs = self.graphs or GraphedPasses(denoiser)
+            logits = self.graphs.narrow(sequences.ids, rows, state.kv, given)
+        else:
+            logits = denoiser(sequences.ids, kv=state.kv, rows=rows, **given).logits                      # (m, R, K)
         largest, before = logits.amax(-1).float(), state.best.gather(1, rows)
         state.best.scatter_(1, rows, largest)
         state.saw(sequences, rows)

@@ -175,6 +175,11 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         turn_q = self.turn(input_ids, needed if rows is None else rows.gather(1, needed))
         return self.parts.ln_f(self.run(last, x, turn, attend, needed, turn_q))
 
+    def compile_blocks(self) -> None:
+        """Compile every layer with `torch.compile`, for any length. An option: whether it helps has to be measured."""
+        for block in self.parts.blocks:
+            block.compile(dynamic=True)
+
     def turn(self, input_ids: Tensor, positions: Tensor | None) -> ops.Turn:
         """Rotary tables of `positions` (B, R), or of the whole length."""
         tables = ops.rope_table(input_ids.shape[1], self.config.head_dim, self.config.rope_theta, input_ids.device)
