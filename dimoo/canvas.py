@@ -144,6 +144,7 @@ class Sequences:
         self.lengths: list[int] = lengths.tolist()
         self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
         self.busy = [True] * len(self.lengths)
+        self._views: dict[int, Sequences] = {}
         self._mask()
         self.read(canvas)
 
@@ -186,8 +187,11 @@ class Sequences:
         """A view on the first branches only."""
         if branches == len(self.branches):
             return self
-        view = self._part(slice(0, branches * self.count))
-        view.branches = self.branches[:branches]
+        if branches not in self._views:
+            self._views[branches] = self._part(slice(0, branches * self.count))
+            self._views[branches].branches = self.branches[:branches]
+        view = self._views[branches]
+        view.busy = self.busy[: branches * self.count]
         return view
 
     def take(self, members: list[int]) -> Sequences:
@@ -196,6 +200,7 @@ class Sequences:
 
     def _part(self, chosen: slice | list[int]) -> Sequences:
         part = copy.copy(self)
+        part._views = {}
         numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
         for name in ("prefixes", "lengths", "busy"):
             setattr(part, name, [getattr(self, name)[index] for index in numbers])

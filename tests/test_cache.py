@@ -6,7 +6,7 @@ import torch
 from dimoo.blocks import LeftToRight, WholeCanvas
 from dimoo.cache import KVStore, MaxLogitCache, NoCache, PromptReuse, SourceReuse, changed_first, published
 from dimoo.canvas import Canvas, Row
-from dimoo.guidance import TextGuidance, TextImageGuidance
+from dimoo.guidance import GuidanceInterval, TextGuidance, TextImageGuidance
 from dimoo.model import HashDenoiser
 from dimoo.sampling import Scheduler, denoise
 from dimoo.sampling.quotas import even
@@ -169,6 +169,18 @@ def test_reuse_composes_with_the_max_logit_cache(vocab, small_llada):
 def test_a_sequence_that_drifts_is_refreshed(vocab, small_llada, drift, full):
     passes = passes_of(image_canvas(vocab, (4, 4)), small_llada, MaxLogitCache(0.8, 0, 100, drift=drift), steps=8)
     assert [step for step, (rows, _) in enumerate(passes) if rows == 30] == full
+
+
+@pytest.mark.parametrize("interval", [(0.0, 0.3), (0.4, 1.0)])
+def test_branches_may_come_and_go(vocab, small_llada, interval):
+    """Warm-up keeps nothing, then fewer or more branches are asked; recomputing all rows still is no cache."""
+    guider, results = GuidanceInterval(TextGuidance(), *interval), []
+    for cache in (NoCache(), MaxLogitCache(ratio=1e-9, warmup=0.5, refresh=100)):
+        canvas = image_canvas(vocab, (4, 4), (2, 3))
+        slots = {"scheduler": Scheduler(), "blocks": WholeCanvas(10), "guider": guider}
+        denoise(canvas, small_llada, cache=cache, **slots)
+        results.append(canvas.ids)
+    assert torch.equal(*results)
 
 
 class Deaf(HashDenoiser):

@@ -82,12 +82,12 @@ class Timed:
     memory: float = 0.0
     forwards: int = 0
     flops: int = 0
-    measured_flops: int = 0
-    """Of the steps that were run, where these were fewer."""
+    scale: float = 1.0
+    """FLOPs of all steps over those of the steps that were run, where these were fewer."""
 
     def full(self) -> list[float]:
         """Seconds of the whole schedule: as measured, or in proportion to the FLOPs when fewer steps were run."""
-        return [one * self.flops / self.measured_flops for one in self.seconds]
+        return [one * self.scale for one in self.seconds]
 
 
 def run(workload: Workload, preset: str, steps: int, denoiser=None) -> float:
@@ -118,17 +118,17 @@ def measure(
     steps = workload.load.steps
     timed = [Timed(preset) for preset in presets]
     for one in timed:
-        whole, some = (count(workload, one.preset, n) for n in (steps, measured.get(one.preset, steps)))
-        one.forwards, one.flops, one.measured_flops = whole.forwards // workload.load.batch, whole.flops, some.flops
+        if one.preset in measured:
+            whole, some = (count(workload, one.preset, n) for n in (steps, measured[one.preset]))
+            one.forwards, one.scale = whole.forwards // workload.load.batch, whole.flops / some.flops
         run(workload, one.preset, min(2, steps))
     for _ in range(repeats):
         for one in timed:
             real = Counted(workload.model)
             with PeakMemory(workload.device) as memory:
                 one.seconds.append(run(workload, one.preset, measured.get(one.preset, steps), real))
-            if one.preset not in measured:                                      # a rule that looks at the logits
-                one.forwards, one.flops = real.forwards // workload.load.batch, real.flops
-            one.measured_flops, one.memory = real.flops, max(one.memory, memory.peak)
+            one.forwards = one.forwards or real.forwards // workload.load.batch
+            one.flops, one.memory = round(real.flops * one.scale), max(one.memory, memory.peak)
             log(f"{workload.load.task} {one.preset}: {one.full()[-1]:.2f} s")
     return timed
 

@@ -88,7 +88,7 @@ def random_row(load: Load, vocab: Vocab, seed: int) -> Row:
     generator = torch.Generator().manual_seed(seed)
 
     def words(count: int) -> Tensor:
-        return torch.randint(len(TOKEN_STRINGS) + 2, vocab.image_offset, (count,), generator=generator)
+        return torch.randint(len(TOKEN_STRINGS) + 2, vocab.image_offset // 2, (count,), generator=generator)
 
     full, empty = words(WORDS[load.task] + seed), words(16)
     codes = torch.randint(vocab.codebook_size, load.grid, generator=generator)

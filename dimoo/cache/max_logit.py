@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -62,9 +63,14 @@ class ChangedFirst:
         rows = rank.argsort(dim=1, stable=True)[:, : max(counts)]
         if min(counts) == max(counts):
             return rows
-        order = torch.arange(rows.shape[1], device=rows.device)
-        limit = torch.tensor(counts, device=rows.device)[:, None]
-        return torch.where(order < limit, rows, rows[:, :1])
+        return torch.where(within(tuple(counts), rows.device), rows, rows[:, :1])
+
+
+@lru_cache(maxsize=64)
+def within(counts: tuple[int, ...], device: torch.device) -> Tensor:
+    """(n, most) bool: the first counts[i] of each row. Kept, because making it anew would wait for the device."""
+    with torch.inference_mode(False):
+        return (torch.arange(max(counts)) < torch.tensor(counts)[:, None]).to(device)
 
 
 published, changed_first = Published(), ChangedFirst()

@@ -55,7 +55,8 @@ class State:
         """A view on the first sequences; writes go through."""
         if count == len(self.ids):
             return self
-        return State(*(x[:count] for x in (self.ids, self.best, self.slot, self.stored)), self.kv.narrow(count))
+        kv = self.kv.narrow(count, len(self.ids))
+        return State(*(x[:count] for x in (self.ids, self.best, self.slot, self.stored)), kv)
 
     def take(self, members: list[int]) -> State:
         """A copy of some sequences."""
@@ -124,9 +125,8 @@ class Session:
         asked, count = sequences.positions(rows), len(sequences.lengths)        # (n, M)
         self.prepare(denoiser, sequences, asked, columns)
         kinds: dict[str, list[int]] = {}
-        for member in range(count):
-            if sequences.busy[member]:
-                kinds.setdefault(self.kind(member, step), []).append(member)
+        for member in [k for k in range(count) if sequences.busy[k]] or range(count):
+            kinds.setdefault(self.kind(member, step), []).append(member)
         answer = None
         for kind, members in kinds.items():
             if len(members) == count:
@@ -158,7 +158,7 @@ class Session:
             return denoiser(sequences.ids, logit_rows=asked, **given).logits
         if kind == "narrow":
             return self.narrow(denoiser, sequences, members, state, asked, given)
-        rows = self.wide[members] if kind == "wide" else None
+        rows = self.some(self.wide, members) if kind == "wide" else None
         logits = self.whole(denoiser, sequences, state, rows, asked, given)
         state.saw(sequences, rows)
         self.kept.update(members)
@@ -178,6 +178,12 @@ class Session:
         logits = denoiser(sequences.ids, kv=state.kv, rows=rows, logit_rows=wanted, **given).logits
         state.best.scatter_(1, asked, logits.amax(-1).float())
         return logits
+
+    @staticmethod
+    def some(x: Tensor, members: list[int]) -> Tensor:
+        """x at `members`; a view of the first ones where it can be, because a list has to be copied to the device."""
+        count = len(members)
+        return x[:count] if members == list(range(count)) else x[members]
 
     def narrow(self, denoiser, sequences, members, state: State, asked: Tensor, given: dict) -> Tensor:
         settings, masked = self.settings, sequences.masked
@@ -201,7 +207,7 @@ class Session:
         """Note the sequences whose counted rows (m, R) have moved too far; they are refreshed at their next step."""
         mean = moved.masked_fill(~counted, 0).sum(1) / counted.sum(1).clamp_min(1)
         flags = torch.zeros(len(self.state.ids), dtype=torch.bool, device=moved.device)
-        flags[members] = mean > self.settings.drift
+        flags[members if len(members) < len(flags) else slice(None)] = mean > self.settings.drift
         known = self.late(flags)
         if known is not None:
             self.drifted = set(known.nonzero().flatten().tolist())

@@ -18,17 +18,23 @@ class KVStore:
 
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
+    whole: tuple[KVStore, int] | None = None
+    """Of a view: the store it looks at, and that one's batch rows."""
 
     def layer(self, index: int, like: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values (B, L, G, d) of a layer; `like` (B, G, R, d) tells heads, dtype and device of new ones."""
+        if index not in self.keys and self.whole is not None:
+            keys, values = self.whole[0].layer(index, like, self.whole[1], length)
+            self.keys[index], self.values[index] = keys[:batch], values[:batch]
         if index not in self.keys:
             shape = (batch, length, like.shape[1], like.shape[3])
             self.keys[index], self.values[index] = like.new_zeros(shape), like.new_zeros(shape)
         return self.keys[index], self.values[index]
 
-    def narrow(self, count: int) -> KVStore:
-        """A view on the first `count` batch rows; writes go through to this store."""
-        return KVStore({i: k[:count] for i, k in self.keys.items()}, {i: v[:count] for i, v in self.values.items()})
+    def narrow(self, count: int, total: int | None = None) -> KVStore:
+        """A view on the first `count` batch rows, of `total` where none are there yet; writes go through."""
+        parts = ({i: x[:count] for i, x in part.items()} for part in (self.keys, self.values))
+        return KVStore(*parts, whole=(self, total or count))
 
     def take(self, members: Sequence[int]) -> KVStore:
         """A copy of some batch rows."""
