@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from functools import reduce
 from typing import Any
 
-from dimoo.cache import MaxLogitCache, NoCache, SourceReuse, published
+from dimoo.cache import MaxLogitCache, NoCache, PromptReuse, SourceReuse, published
 from dimoo.resolve import choices
 
 
@@ -45,7 +45,8 @@ PRESETS: dict[str, Preset] = {
 
 POLICIES: dict[str, Preset] = {
     "interval": Preset(guidance_interval=(0.0, 0.75)),
-    "source-reuse": Preset(reuse=SourceReuse(16)),
+    "source-reuse": Preset(reuse=SourceReuse(32)),
+    "prompt-reuse": Preset(reuse=PromptReuse(32)),
     "adaptive": Preset(cache=MaxLogitCache(ratio=0.9, warmup=0.05, refresh=32), drift=1.0),
     "early-finish": Preset(early_finish=0.9),
     "graphs": Preset(graphs=True),

@@ -58,7 +58,7 @@ def plot_quality(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Score against speed-up, one point a preset. Needs matplotlib."""
     scored = [row for row in rows if row["score"] is not None and row["preset"] != BASELINE]
     base = next(row for row in rows if row["preset"] in ("exact", BASELINE))["seconds_median"]
-    with figure(path, (6, 4)) as axes:
+    with Drawing(path, (6, 4)) as axes:
         for row in scored:
             x, y = base / row["seconds_median"], 100 * row["score"]
             low, high = 100 * (row["score"] - row["score_low"]), 100 * (row["score_high"] - row["score"])
@@ -74,7 +74,7 @@ def plot_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
     grids = sorted((cells_of(row), row["seconds_median"] / row["steps"]) for row in rows if row["batch"] == 1)
     small = min(cells_of(row) for row in rows)
     batches = sorted((row["batch"], row["seconds_median"] / row["steps"]) for row in rows if cells_of(row) == small)
-    with figure(path, (9, 4), 2) as (left, right):
+    with Drawing(path, (9, 4), 2) as (left, right):
         for axes, points, words in ((left, grids, "cells of the grid"), (right, batches, "pictures at once")):
             x, y = zip(*points, strict=True)
             axes.loglog(x, y, "o-", color="#1f5fa8")
@@ -93,15 +93,17 @@ def cells_of(row: dict[str, Any]) -> int:
     return int(height) * int(width)
 
 
-class figure:
+class Drawing:
     """A matplotlib figure that is saved at the end, aside first."""
 
     def __init__(self, path: Path, size: tuple[float, float], columns: int = 1):
         self.path, self.size, self.columns = path, size, columns
 
     def __enter__(self):
-        from matplotlib.figure import Figure
-
+        try:
+            from matplotlib.figure import Figure
+        except ModuleNotFoundError as error:
+            raise ValueError("plots need matplotlib: pip install 'dimoo[train]'") from error
         self.figure = Figure(self.size, layout="constrained", dpi=150)
         axes = self.figure.subplots(1, self.columns)
         for one in [axes] if self.columns == 1 else axes:

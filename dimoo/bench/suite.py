@@ -53,7 +53,7 @@ class Suite:
     def editing(self) -> None:
         """Two scales, three branches: reuse of the source picture."""
         load = Load(task="edit", grid=(self.side, self.side), steps=64)
-        names = ("plain", "exact", "source-reuse", "balanced", "fast")
+        names = ("plain", "exact", "source-reuse", "prompt-reuse", "balanced", "fast")
         write_json(self.random(load, names, 1, 8), self.out / "edit.json")
 
     def scaling(self) -> None:

@@ -19,7 +19,7 @@ from dimoo.canvas import Sequences
 class SourceReuse:
     """Keep the pictures in the condition between full passes, one every `refresh` steps; 1 is no reuse at all."""
 
-    refresh: int = 16
+    refresh: int = 32
 
     def __post_init__(self):
         if self.refresh < 1:

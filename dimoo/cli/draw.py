@@ -73,7 +73,12 @@ CODES_AT_ONCE, MOST_AT_ONCE = 4096, 16
 
 
 def at_once(session: Session, task: Task) -> int:
-    """Pictures to draw in one batch: as many as one of 1024x1024 pixels costs, at 16 pixels a code."""
+    """Pictures to draw in one batch: as many as one of 1024x1024 pixels costs, at 16 pixels a code.
+
+    One where rounding is coarse: there a batch may round otherwise than a picture alone, which then is another one.
+    """
+    if (session.device, session.dtype) != ("cpu", "float32"):
+        return 1
     area = task.height * task.width if isinstance(task, TextToImage) else session.pipeline.defaults.image_side**2
     return max(1, min(MOST_AT_ONCE, CODES_AT_ONCE * session.pipeline.codec.images.ratio**2 // area))
 
