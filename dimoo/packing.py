@@ -58,6 +58,6 @@ class Packing:
         return torch.cat([ops.attention(*part, None) for part in parts], dim=2 if len(q) == 1 else 0)
 
     def _each(self, x: Tensor, keys: bool = True) -> Sequence[Tensor]:
-        if len(x) == 1:                                                         # several sequences share a packed one
+        if len(x) == 1 and x.shape[2] == sum(self.lengths):                     # packed
             return x.split(self.lengths, dim=2)
         return [one[:, :, :n] if keys else one for one, n in zip(x.split(1), self.lengths, strict=True)]

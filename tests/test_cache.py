@@ -156,7 +156,7 @@ def test_reuse_computes_the_rest_of_the_longest_branch(vocab, small_llada, cache
     canvas, slots = edit_canvas(vocab, (4, 4)), {"guider": TextImageGuidance()}
     passes = passes_of(canvas, small_llada, cache, steps=6, **slots)
     assert [rows for rows, _ in passes] == [4 + 22 + 22 + 2, *[computed - 2] * 3, 4 + 22 + 22 + 2, computed - 2]
-    assert [logits for _, logits in passes] == [16, 14, 11, 8, 5, 2]
+    assert [logits for _, logits in passes] == [16, 13, 10, 7, 4, 2]
 
 
 def test_reuse_composes_with_the_max_logit_cache(vocab, small_llada):

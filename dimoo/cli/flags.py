@@ -105,7 +105,7 @@ class Output:
         None
     )
     batch_size: Annotated[
-        Whole, _output(help="Pictures drawn at once.", show_default="on cpu in float32 as many as make 4096 codes, else 1")
+        Whole, _output(help="Pictures drawn at once.", show_default="float32 on cpu: 4096 codes, else 1")
     ] = None
     preview_every: Annotated[
         Whole, _output(help="Also save how the picture looks every so many steps, as NAME-step003.png.")
