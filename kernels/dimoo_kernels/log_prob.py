@@ -22,7 +22,9 @@ def forward_kernel(logits, ids, log_p, log_sum, stride, width, BLOCK: tl.constex
     top, total = float("-inf"), 0.0
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        z = tl.load(logits + row * stride + column, mask=column < width, other=float("-inf")).to(tl.float32)
+        inside = column < width
+        z = tl.load(logits + row * stride + column, mask=inside, other=0.0).to(tl.float32)
+        z = tl.where(inside, z, float("-inf"))
         peak = tl.maximum(top, tl.max(z, axis=0))
         safe = tl.where(peak == float("-inf"), 0.0, peak)
         total = total * tl.exp(top - safe) + tl.sum(tl.exp(z - safe), axis=0)

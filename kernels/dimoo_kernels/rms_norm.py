@@ -17,8 +17,8 @@ def kernel(x, weight, out, stride, width, eps, BLOCK: tl.constexpr):
     inside = column < width
     wide = tl.load(x + row * stride + column, mask=inside, other=0.0).to(tl.float32)
     scale = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / width + eps)
-    w = tl.load(weight + column, mask=inside, other=0.0)
-    normed = (wide * scale).to(x.dtype.element_ty)                  # rounded before the weight, as the twin does
+    w = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
+    normed = (wide * scale).to(x.dtype.element_ty).to(tl.float32)   # rounded before the weight, as the twin does
     tl.store(out + row * width + column, (w * normed).to(out.dtype.element_ty), mask=inside)
 
 

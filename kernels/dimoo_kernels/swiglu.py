@@ -17,8 +17,9 @@ def kernel(gate, up, out, count, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
     g = tl.load(gate + at, mask=inside, other=0.0).to(tl.float32)
-    silu = (g * tl.sigmoid(g)).to(gate.dtype.element_ty)            # rounded before the product, as the twin does
-    tl.store(out + at, silu * tl.load(up + at, mask=inside, other=0.0), mask=inside)
+    silu = (g * tl.sigmoid(g)).to(gate.dtype.element_ty).to(tl.float32)     # rounded before the product, as the twin
+    u = tl.load(up + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + at, (silu * u).to(out.dtype.element_ty), mask=inside)
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
