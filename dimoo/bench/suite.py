@@ -48,12 +48,12 @@ class Suite:
         """Single policies and what they give together."""
         names = ("exact", "interval", "adaptive", "balanced", "balanced+interval", "fast", "fast+interval")
         load = Load(grid=(self.side // 2, self.side // 2), steps=64)
-        write_json(self.random(load, names, 1 if self.small else 3, 32), self.out / "policies.json")
+        write_json(self.random(load, names, 1, 16), self.out / "policies.json")
 
     def editing(self) -> None:
         """Two scales, three branches: reuse of the source picture."""
         load = Load(task="edit", grid=(self.side, self.side), steps=64)
-        names = ("plain", "exact", "source-reuse", "prompt-reuse", "balanced", "fast")
+        names = ("plain", "exact", "source-reuse", "balanced")
         write_json(self.random(load, names, 1, 8), self.out / "edit.json")
 
     def scaling(self) -> None:
@@ -73,8 +73,8 @@ class Suite:
         pipeline, made = DiMOOPipeline.from_pretrained("dimoo-tiny"), []
         pipeline.set_progress_bar_config(disable=True)
         draw, edit = (*ALL, "adaptive", "early-finish"), ("exact", "source-reuse", "balanced", "fast")
-        for task, names, count in (("generate", draw, 60), ("edit", edit, 24)):
-            load = Load(task=task, grid=(8, 8), steps=64, batch=1 if self.small else 16)
+        for task, names, count in (("generate", draw, 30), ("edit", edit, 8)):
+            load = Load(task=task, grid=(8, 8), steps=64, batch=1 if self.small else 4)
             workload = Workload.of("dimoo-tiny", pipeline, load)
             part = rows(workload, measure(workload, names, 1 if self.small else 3, {}), self.peak, {})
             add_scores(part, pipeline, task, 1 if self.small else count)
