@@ -5,16 +5,17 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+GPU_PYTHON ?= $(firstword $(wildcard $(py)) $(PYTHON))
 ARGS ?=
 
 venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo lint clean
+.PHONY: help setup test demo bench gpu-check lint clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-7s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-9s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(stamp)  ## create .venv and install DiMOO for training and development
 
@@ -23,6 +24,13 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
+
+bench: $(stamp)  ## measure every CPU number of the documentation (25 minutes on two quiet cores); ARGS="--small" tries it
+	@$(py) -m dimoo.bench.suite --out assets/benchmarks $(ARGS)
+
+# Needs no setup: any Python with torch, triton and transformers, such as `make gpu-check GPU_PYTHON=python3.12`.
+gpu-check:  ## check and measure kernels and presets on an NVIDIA GPU, in less than 8 minutes
+	@PYTHONPATH=.:kernels $(GPU_PYTHON) -m dimoo.bench.gpu --out assets/benchmarks $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dimoo.packing import Packing
 from dimoo.stream import RandomStream
 from dimoo.vocab import Vocab
 
@@ -124,25 +125,27 @@ class Sequences:
     """The token sequences of the branches of a guider: each row's condition followed by its answer.
 
     Rows are branch-major: the first B are branch 0 of every sample, and so on; so the first branches alone are a
-    view. `key_mask` is None when no sequence is padded.
+    view. `key_mask` and `packing` say where padding is; both are None when there is none.
     """
 
     def __init__(self, canvas: Canvas, branches: Sequence[str]):
-        self.branches, self.count, self.mask_id = tuple(branches), len(canvas), canvas.vocab.mask
-        prefixes = [self._prefix(conditions, name) for name in branches for conditions in canvas.conditions]
+        self.branches, self.count, self.vocab = tuple(branches), len(canvas), canvas.vocab
+        self.prefixes = [self._prefix(conditions, name) for name in branches for conditions in canvas.conditions]
         answers = canvas.lengths * len(branches)
-        width = max(len(p) for p in prefixes) + max(canvas.lengths)
-        starts = torch.tensor([len(p) for p in prefixes])
-        ids = torch.full((len(prefixes), width), canvas.vocab.pad)
-        for index, prefix in enumerate(prefixes):
+        width = max(len(p) for p in self.prefixes) + max(canvas.lengths)
+        starts = torch.tensor([len(p) for p in self.prefixes])
+        ids = torch.full((len(self.prefixes), width), canvas.vocab.pad)
+        for index, prefix in enumerate(self.prefixes):
             ids[index, : len(prefix)] = prefix
         lengths = starts + torch.tensor(answers)
-        self.length = int(lengths.max())
-        mask = torch.arange(self.length) < lengths[:, None]
-        device = canvas.device
-        self._ids, self.starts, self.lengths = ids.to(device), starts.to(device), lengths.tolist()
-        self.key_mask = None if bool(mask.all()) else mask.to(device)
+        self.length, device = int(lengths.max()), canvas.device
+        self.real = (torch.arange(self.length) < lengths[:, None]).to(device)                  # (nB, L)
+        self._ids, self.starts, self.ends = ids.to(device), starts.to(device), lengths.to(device)
+        self.lengths: list[int] = lengths.tolist()
         self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
+        self.busy = [True] * len(self.lengths)
+        self._views: dict[int, Sequences] = {}
+        self._mask()
         self.read(canvas)
 
     @staticmethod
@@ -151,26 +154,57 @@ class Sequences:
             raise ValueError(f"this sample has no branch {name!r}; it has: {', '.join(conditions)}")
         return conditions[name]
 
+    def _mask(self) -> None:
+        self.key_mask = None if min(self.lengths) == self.length else self.real
+        self.packing = Packing.of(self.lengths, self.length, self.real.device)
+
     @property
     def ids(self) -> Tensor:
         """(nB, L)."""
         return self._ids[:, : self.length]
 
-    def read(self, canvas: Canvas) -> None:
-        """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read."""
+    @property
+    def masked(self) -> Tensor:
+        """(nB, L) bool: positions that hold the mask id."""
+        return (self.ids == self.vocab.mask) & self.real
+
+    def read(self, canvas: Canvas, busy: Sequence[bool] | None = None) -> None:
+        """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read.
+
+        `busy` says on the host which rows will commit something now; the others need no logits.
+        """
         self._ids.scatter_(1, self.where, canvas.ids.repeat(len(self.branches), 1))
+        self.busy = [True] * len(self.lengths) if busy is None else list(busy) * len(self.branches)
 
     def positions(self, rows: Tensor) -> Tensor:
         """Answer positions (B, M) -> absolute positions (nB, M) in each sequence.
 
-        Rows that are not valid may lie in the padding behind a short answer; they are kept inside the sequence.
+        Rows that are not valid may lie in the padding behind a short answer; they are kept inside their sequence.
         """
-        return (rows.repeat(len(self.branches), 1) + self.starts[:, None]).clamp_max(self.length - 1)
+        return (rows.repeat(len(self.branches), 1) + self.starts[:, None]).minimum(self.ends[:, None] - 1)
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""
-        view, n = copy.copy(self), branches * self.count
-        view.branches, view.lengths = self.branches[:branches], self.lengths[:n]
-        view._ids, view.starts, view.where = self._ids[:n], self.starts[:n], self.where[:n]
-        view.key_mask = None if self.key_mask is None else self.key_mask[:n]
+        if branches == len(self.branches):
+            return self
+        if branches not in self._views:
+            self._views[branches] = self._part(slice(0, branches * self.count))
+            self._views[branches].branches = self.branches[:branches]
+        view = self._views[branches]
+        view.busy = self.busy[: branches * self.count]
         return view
+
+    def take(self, members: list[int]) -> Sequences:
+        """A copy of some sequences, whatever their branch: what a cache sends through the network together."""
+        return self._part(members)
+
+    def _part(self, chosen: slice | list[int]) -> Sequences:
+        part = copy.copy(self)
+        part._views = {}
+        numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
+        for name in ("prefixes", "lengths", "busy"):
+            setattr(part, name, [getattr(self, name)[index] for index in numbers])
+        for name in ("_ids", "starts", "ends", "where", "real"):
+            setattr(part, name, getattr(self, name)[chosen])
+        part._mask()
+        return part

@@ -1,7 +1,7 @@
 """Guiders: under which conditions the network is asked, and how the answers become one.
 
-Each is a weighted sum of the logits of its branches; the weights sum to 1. Trailing branches of
-weight 0 are not computed.
+Each is a weighted sum of the logits of its branches (`ops.combine`); the weights sum to 1. Trailing branches
+of weight 0 are not computed.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
-
-from torch import Tensor
 
 
 class Guider(Protocol):
@@ -21,15 +19,6 @@ class Guider(Protocol):
     def weights(self, progress: float) -> tuple[float, ...]:
         """One weight per branch at progress in [0, 1)."""
         ...
-
-
-def combine(logits: Tensor, weights: Sequence[float]) -> Tensor:
-    """Branch-major logits (n*B, M, K) -> float32 (B, M, K): sum of weight * branch, added up in float32."""
-    parts = logits.float().chunk(len(weights))
-    total = parts[0] * weights[0]
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
-        total = total + part * weight
-    return total
 
 
 def active(weights: Sequence[float]) -> int:

@@ -1,17 +1,54 @@
 """Plain-torch reference of every fused operation, and the one place that chooses fused or plain.
 
 Shapes: B rows of a batch, L sequence, R computed query rows, H query heads, G key/value heads, d head width.
+The environment variable DIMOO_KERNELS chooses: `auto` (default: fused on a CUDA device when triton is there), `off`,
+or `on` (always; on a CPU that needs Triton's interpreter, TRITON_INTERPRET=1).
 """
 
 from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dimoo.stream import uniform
+
+CHOICES = ("auto", "on", "off")
+Turn = tuple[Tensor, Tensor]
+"""Cosines and sines of rotary angles, each (..., 1, R, d)."""
+
+
+def kernels(*inputs: Tensor) -> ModuleType | None:
+    """The fused kernels when they serve these inputs, else None. Kernels without a backward skip what needs one."""
+    choice = os.environ.get("DIMOO_KERNELS", "auto")
+    if choice not in CHOICES:
+        raise ValueError(f"DIMOO_KERNELS={choice!r}; allowed: {', '.join(CHOICES)}")
+    if choice == "off" or (choice == "auto" and not inputs[0].is_cuda) or torch.compiler.is_compiling():
+        return None
+    if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
+        return None
+    return _module()
+
+
+@lru_cache(maxsize=1)
+def _module() -> ModuleType | None:
+    if find_spec("triton") is None:
+        return None
+    import dimoo_kernels
+
+    return dimoo_kernels
+
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / rms(x) * weight over the last axis; the mean square is taken in float32 (Zhang & Sennrich 2019)."""
+    if fused := kernels(x, weight):
+        return fused.rms_norm(x, weight, eps)
     wide = x.float()
     normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * normed.to(x.dtype)
@@ -19,10 +56,12 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) * up (Shazeer 2020)."""
+    if fused := kernels(gate, up):
+        return fused.swiglu(gate, up)
     return F.silu(gate) * up
 
 
-def rope_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+def rope_tables(positions: Tensor, head_dim: int, theta: float) -> Turn:
     """Rotary angles (Su et al. 2021) in float32.
 
     positions (B, R) or (R,) of token indices -> cos, sin of shape (..., 1, R, head_dim), ready for (B, H, R, d).
@@ -33,11 +72,44 @@ def rope_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor,
     return angles.cos(), angles.sin()
 
 
+def rope_table(length: int, head_dim: int, theta: float, device: torch.device) -> Turn:
+    """Cosines and sines (length, head_dim) of the first positions; computed once and kept, they are constants."""
+    cos, sin = _rope_table(-(-length // 256) * 256, head_dim, theta, device)
+    return cos[:length], sin[:length]
+
+
+@lru_cache(maxsize=16)
+def _rope_table(length: int, head_dim: int, theta: float, device: torch.device) -> Turn:
+    with torch.inference_mode(False), torch.no_grad():                      # so that training may use them as well
+        cos, sin = rope_tables(torch.arange(length, device=device), head_dim, theta)
+        return cos[0], sin[0]
+
+
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the two halves of each head of x (B, H, R, d), in float32 as the hosted checkpoint does."""
     wide = x.float()
     left, right = wide.chunk(2, dim=-1)
     return (wide * cos + torch.cat([-right, left], dim=-1) * sin).to(x.dtype)
+
+
+def rope_into(
+    q: Tensor | None, k: Tensor, v: Tensor, turn: Turn, keys: Tensor, values: Tensor, target: Tensor | None
+) -> Tensor | None:
+    """Rotate q and k, and write k and v into a cache.
+
+    q (B, H, R, d) or None; k, v (B, G, R, d); keys, values (B', L, G, d), written in place at `target` (B*R,), places
+    in the flattened (B'*L), None for all in order. Duplicates must agree. Returns the rotated q.
+    """
+    if fused := kernels(k):
+        return fused.rope_into(q, k, v, *turn, keys, values, target)
+    fresh = ((keys, apply_rope(k, *turn)), (values, v))
+    for store, new in fresh:
+        flat, new = store.view(-1, *store.shape[2:]), new.transpose(1, 2).flatten(0, 1)     # (B'*L, G, d), (B*R, G, d)
+        if target is None:
+            flat.copy_(new)
+        else:
+            flat[target] = new
+    return None if q is None else apply_rope(q, *turn)
 
 
 SHORT = 512
@@ -68,11 +140,63 @@ def written_out_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) 
 
 def gather_rows(x: Tensor, rows: Tensor) -> Tensor:
     """x (B, L, ...), rows (B, R) -> (B, R, ...)."""
-    index = rows.reshape(*rows.shape, *(1,) * (x.dim() - 2)).expand(*rows.shape, *x.shape[2:])
-    return x.gather(1, index)
+    if x.dim() > 2 and (fused := kernels(x)):
+        return fused.gather_rows(x, rows)
+    return x[_batch(rows), rows]
 
 
 def scatter_rows(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     """Write values (B, R, ...) into target (B, L, ...) at rows (B, R), in place; duplicates must agree."""
-    index = rows.reshape(*rows.shape, *(1,) * (target.dim() - 2)).expand(*rows.shape, *target.shape[2:])
-    return target.scatter_(1, index, values)
+    if target.dim() > 2 and (fused := kernels(target)):
+        return fused.scatter_rows(target, rows, values)
+    target[_batch(rows), rows] = values
+    return target
+
+
+def _batch(rows: Tensor) -> Tensor:
+    return torch.arange(len(rows), device=rows.device)[:, None]
+
+
+def combine(logits: Tensor, weights: Sequence[float]) -> Tensor:
+    """Branch-major logits (n*B, M, K) -> float32 (B, M, K): sum of weight * branch, added up in float32."""
+    parts = logits.float().chunk(len(weights))
+    total = parts[0] * weights[0]
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        total = total + part * weight
+    return total
+
+
+def guided_sample(
+    logits: Tensor, weights: Sequence[float], temperature: float, keys: Tensor, forbidden: int | None
+) -> tuple[Tensor, Tensor]:
+    """Combine the branches, draw a token at each row, and say how probable it is.
+
+    logits (n*B, M, K) branch-major, n weights, keys (B, M) int64 from `RandomStream.at`; column `forbidden` is never
+    drawn. Returns ids (B, M) = argmax(z / temperature + Gumbel noise), of z alone when the temperature is 0, and
+    their log-probability (B, M) under softmax(z), float32. Fused, one pass over the columns writes nothing else.
+    """
+    if fused := kernels(logits):
+        return fused.guided_sample(logits, weights, temperature, keys, forbidden)
+    z = combine(logits, weights)
+    if forbidden is not None:
+        z = z.index_fill(-1, torch.full((1,), forbidden, device=z.device), -torch.inf)
+    score = z if temperature == 0 else z / temperature + gumbel(uniform(keys, z.shape[-1]))
+    ids = score.argmax(-1)
+    return ids, z.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
+
+
+def gumbel(u: Tensor) -> Tensor:
+    """Uniform in (0, 1) -> standard Gumbel: -log(-log(u))."""
+    return -torch.log(-torch.log(u))
+
+
+def chosen_log_prob(logits: Tensor, ids: Tensor) -> Tensor:
+    """log softmax(logits)[ids] in float32: logits (..., K), ids (...) -> (...); the policy term of RL, with backward.
+
+    Fused, neither the softmax nor a float32 copy of the logits is written: the backward recomputes it.
+    """
+    with torch.no_grad():
+        fused = kernels(logits)                                             # has a backward, so gradients do not matter
+    if fused:
+        return fused.chosen_log_prob(logits, ids)
+    return logits.float().log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)

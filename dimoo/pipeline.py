@@ -249,13 +249,15 @@ class DiMOOPipeline(DiffusionPipeline):
         if output_type == "tokens":
             vocab, grids = self.codec.vocab, zip(answers, canvas.grids, strict=True)
             return [vocab.cells(answer[1:-1], *grid) - vocab.image_offset for answer, grid in grids]
-        open_rows = canvas.masked.any(1).tolist()
-        pictures = [
-            (task.preview if unfinished else task.finish)(self.codec, answer)
-            for task, answer, unfinished in zip(tasks, answers, open_rows, strict=True)
-        ]
+        unfinished = canvas.masked.any(1).tolist()
+        if any(unfinished):                                                     # interrupted: grey where it is open
+            ways = [task.preview if open_ else task.finish for task, open_ in zip(tasks, unfinished, strict=True)]
+            pictures = [way(self.codec, answer) for way, answer in zip(ways, answers, strict=True)]
+        else:
+            grids = [task.codes(self.codec, answer) for task, answer in zip(tasks, answers, strict=True)]
+            drawn = self.codec.draw_all(grids)
+            pictures = [task.complete(picture) for task, picture in zip(tasks, drawn, strict=True)]
         return _as_type(pictures, output_type)
-
 
 
 def _refuse_unknown(options: Iterable[str], task: Task) -> None:

@@ -6,10 +6,21 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dimoo.blocks import BlockSchedule, LeftToRight, WholeCanvas
-from dimoo.cache import CACHES
+from dimoo.cache import CACHES, NoCache
 from dimoo.guidance import GUIDERS, Guider, NestedGuidance, NoGuidance, TextGuidance, TextImageGuidance
+from dimoo.presets import read_preset
 from dimoo.resolve import resolve
-from dimoo.sampling import ANNEALINGS, NOISES, QUOTAS, AnswerEnd, NeverEarly, Scheduler, Truncation
+from dimoo.sampling import (
+    ANNEALINGS,
+    NOISES,
+    QUOTAS,
+    AnswerEnd,
+    EarlyFinish,
+    NeverEarly,
+    NoMasks,
+    Scheduler,
+    Truncation,
+)
 from dimoo.sampling.stopping import StoppingCriteria
 
 
@@ -57,7 +68,10 @@ class Settings:
         top_k, top_p, min_p: truncation of the token draw.
         noise: `float32`, or `published-bf16` for the released code's low-precision sampling.
         block_length: of text answers.
-        cache: a key of CACHES or a policy object.
+        preset: `exact`, `published`, `balanced` or `fast`, see `presets`; what is given besides wins.
+        cache: a key of CACHES or a policy object; None: the preset's.
+        cache_ratio, cache_warmup, cache_refresh, cache_drift: numbers of the cache, see `MaxLogitCache`.
+        early_finish: commit the rest at once when all of it is this probable; None: the preset's.
     """
 
     num_inference_steps: int | None = None
@@ -74,13 +88,20 @@ class Settings:
     min_p: float | None = None
     noise: Any = "float32"
     block_length: int | None = None
-    cache: Any = "none"
+    preset: str = "exact"
+    cache: Any = None
+    cache_ratio: float | None = None
+    cache_warmup: float | None = None
+    cache_refresh: int | None = None
+    cache_drift: float | None = None
+    early_finish: float | None = None
 
     def __post_init__(self):
         for name in ("guidance_scale", "image_guidance_scale", "temperature", "rank_temperature"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
+        read_preset(self.preset)
         for name in ("num_inference_steps", "block_length"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -100,8 +121,8 @@ class Settings:
         }
         return replace(self, **{name: value for name, value in wanted.items() if getattr(self, name) is None})
 
-    def scheduler(self) -> Scheduler:
-        return Scheduler(
+    def scheduler(self) -> Scheduler | EarlyFinish:
+        scheduler = Scheduler(
             quota=resolve(self.quota, QUOTAS, "quota"),
             temperature=self.temperature,
             rank_temperature=self.rank_temperature,
@@ -109,14 +130,19 @@ class Settings:
             truncation=Truncation(self.top_k, self.top_p, self.min_p),
             noise=_made(resolve(self.noise, NOISES, "noise")),
         )
+        bound = self.finish_bound
+        return scheduler if bound is None else EarlyFinish(scheduler, bound)
+
+    @property
+    def finish_bound(self) -> float | None:
+        return read_preset(self.preset).early_finish if self.early_finish is None else self.early_finish
 
     def guider(self) -> Guider:
         guider = self.guidance
         if isinstance(guider, str):
             guider = resolve(guider, SCALED, "guider")(self.guidance_scale, self.image_guidance_scale)
-        if self.guidance_interval is not None:
-            guider = GUIDERS["interval"](guider, *self.guidance_interval)
-        return guider
+        interval = self.guidance_interval or read_preset(self.preset).guidance_interval
+        return guider if interval is None else GUIDERS["interval"](guider, *interval)
 
     def blocks(self, kind: str) -> BlockSchedule:
         if kind != "text":
@@ -124,10 +150,20 @@ class Settings:
         return LeftToRight(self.num_inference_steps, self.block_length)
 
     def stop(self, kind: str) -> StoppingCriteria:
-        return AnswerEnd() if kind == "text" else NeverEarly()
+        if kind == "text":
+            return AnswerEnd()
+        return NeverEarly() if self.finish_bound is None else NoMasks()
 
     def cache_policy(self):
-        return _made(resolve(self.cache, CACHES, "cache"))
+        preset = read_preset(self.preset)
+        policy = preset.policy() if self.cache is None else _made(resolve(self.cache, CACHES, "cache"))
+        given = {name: getattr(self, f"cache_{name}") for name in ("ratio", "warmup", "refresh", "drift")}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in given:
+            if not hasattr(policy, name):
+                named = "none" if isinstance(policy, NoCache) else type(policy).__name__
+                raise ValueError(f"cache_{name} is for the max-logit cache, and the cache is {named}")
+        return replace(policy, **given) if given else policy
 
 
 SCALED = {

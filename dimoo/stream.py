@@ -37,13 +37,21 @@ class RandomStream:
         pairs = torch.tensor([(_wrap(seed), _wrap(index)) for seed, index in seeds], dtype=torch.int64)
         self.keys = mix(mix(pairs[:, 0]) + GOLDEN * (pairs[:, 1] + 1)).to(device)          # (B,)
 
+    def at(self, purpose: int, step: int, positions: Tensor) -> Tensor:
+        """(B, M) int64 keys of the draws at positions (B, M)."""
+        keys = mix(self.keys + _wrap(GOLDEN * (4 * step + purpose)))[:, None]              # (B, 1)
+        return mix(keys + GOLDEN * (positions + 1))
+
     def uniform(self, purpose: int, step: int, positions: Tensor, count: int = 1) -> Tensor:
         """Float32 in (0, 1), both excluded, of shape (B, M, count) for positions (B, M); 23 random bits each."""
-        keys = mix(self.keys + _wrap(GOLDEN * (4 * step + purpose)))[:, None]              # (B, 1)
-        keys = mix(keys + GOLDEN * (positions + 1))[..., None]                             # (B, M, 1)
-        columns = torch.arange(1, count + 1, device=positions.device)
-        bits = _shift(mix(keys + GOLDEN * columns), 41)                                    # (B, M, count)
-        return (bits.float() + 0.5) * 2.0**-23          # with one bit more the largest would round to 1
+        return uniform(self.at(purpose, step, positions), count)
+
+
+def uniform(keys: Tensor, count: int) -> Tensor:
+    """The first `count` draws of each key (...) -> (..., count), float32 in (0, 1)."""
+    columns = torch.arange(1, count + 1, device=keys.device)
+    bits = _shift(mix(keys[..., None] + GOLDEN * columns), 41)
+    return (bits.float() + 0.5) * 2.0**-23              # with one bit more the largest would round to 1
 
 
 def _wrap(number: int) -> int:

@@ -1,11 +1,16 @@
 """Fixtures shared by the test files: a complete checkpoint of random weights, built in a second."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before anything imports triton: its kernels then run on a CPU
+
 from diffusers import VQModel
 from PIL import Image
 from typer.testing import CliRunner

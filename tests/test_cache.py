@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from dimoo.blocks import LeftToRight, WholeCanvas
-from dimoo.cache import KVStore, MaxLogitCache, NoCache, changed_first, published
+from dimoo.cache import KVStore, MaxLogitCache, NoCache, PromptReuse, SourceReuse, changed_first, published
 from dimoo.canvas import Canvas, Row
-from dimoo.guidance import TextGuidance
+from dimoo.guidance import GuidanceInterval, TextGuidance, TextImageGuidance
 from dimoo.model import HashDenoiser
 from dimoo.sampling import Scheduler, denoise
 from dimoo.sampling.quotas import even
@@ -17,6 +17,9 @@ class Counted:
 
     def __init__(self, denoiser):
         self.denoiser, self.passes, self.chosen = denoiser, [], []
+
+    def __getattr__(self, name):
+        return getattr(self.denoiser, name)
 
     def __call__(self, input_ids, *, rows=None, **options):
         out = self.denoiser(input_ids, rows=rows, **options)
@@ -57,9 +60,9 @@ def test_no_cache_asks_for_open_rows_only(vocab, small_llada):
     assert {rows for rows, _ in passes} == {30}
 
 
-def test_passes_whose_result_is_not_kept_are_no_dearer_than_without_a_cache(vocab, small_llada):
+def test_full_passes_are_no_dearer_than_without_a_cache(vocab, small_llada):
     passes = passes_of(image_canvas(vocab, (4, 4)), small_llada, MaxLogitCache(0.8, warmup=0.5, refresh=3), steps=4)
-    assert [logits for _, logits in passes] == [16, 12, 30, round(0.2 * 30)]
+    assert [logits for _, logits in passes] == [16, 12, 8, round(0.2 * 30)]
 
 
 def test_a_new_window_starts_afresh(vocab, small_llada):
@@ -104,57 +107,119 @@ def test_the_cache_does_change_what_is_drawn(vocab, small_llada):
 
 
 def test_changed_rows_come_first_then_the_least_sure_masks():
-    best = torch.tensor([5.0, 1.0, 4.0, 3.0, 2.0, 0.0])
-    changed = torch.tensor([0, 0, 1, 0, 0, 0]).bool()
-    masked = torch.tensor([1, 1, 0, 1, 1, 0]).bool()
-    assert changed_first(best, changed, masked, 1 / 6).tolist() == [2]
-    assert changed_first(best, changed, masked, 0.5).tolist() == [2, 1, 4]
-    assert changed_first(best, changed, masked, 0.51).tolist() == [2, 1, 4, 3]
-    assert changed_first(best, changed, masked, 1.0).tolist() == [2, 1, 4, 3, 0, 5]
+    best = torch.tensor([[5.0, 1.0, 4.0, 3.0, 2.0, 0.0]])
+    changed = torch.tensor([[0, 0, 1, 0, 0, 0]]).bool()
+    masked = torch.tensor([[1, 1, 0, 1, 1, 0]]).bool()
+    for share, rows in ((1 / 6, [2]), (0.5, [2, 1, 4]), (0.51, [2, 1, 4, 3]), (1.0, [2, 1, 4, 3, 0, 5])):
+        assert changed_first(best, changed, masked, [6], share).tolist() == [rows]
+
+
+def test_a_shorter_sequence_repeats_its_first_row():
+    best, nothing = torch.arange(12.0).view(2, 6).flip(1), torch.zeros(2, 6, dtype=torch.bool)
+    masked = torch.ones(2, 6, dtype=torch.bool)
+    masked[1, 3:] = False  # padding
+    assert changed_first(best, nothing, masked, [6, 3], 0.5).tolist() == [[5, 4, 3], [2, 1, 2]]
 
 
 def test_the_published_rule_is_a_quantile_with_ties():
-    best = torch.tensor([3.0, 1.0, 2.0, 1.0, 5.0])
-    nothing = torch.zeros(5, dtype=torch.bool)
-    assert published(best, nothing, nothing, 0.5).tolist() == [1, 2, 3]
-    assert published(best, nothing, nothing, 0.01).tolist() == [1, 3]
-    assert published(best, ~nothing, ~nothing, 0.5).tolist() == [1, 2, 3]
+    best = torch.tensor([[3.0, 1.0, 2.0, 1.0, 5.0], [1.0, 2.0, 9.0, 0.0, 0.0]])
+    for share, rows in ((0.5, [1, 2, 3]), (0.01, [1, 3])):
+        first, second = published(best, None, None, [5, 2], share).tolist()
+        assert first == rows and set(second) == {0}  # what lies behind its length does not count
 
 
 def test_committed_ids_are_recomputed_in_the_next_step(vocab, small_llada):
     canvas, changed = image_canvas(vocab, (4, 4)), []
 
-    def select(best, changed_rows, masked, share):
+    def select(best, changed_rows, *rest):
         changed.append(int(changed_rows.sum()))
-        return changed_first(best, changed_rows, masked, share)
+        return changed_first(best, changed_rows, *rest)
 
+    select.everywhere = False
     cache = MaxLogitCache(0.7, 0, 1000, select)
     passes_of(canvas, small_llada, cache, steps=8, scheduler=Scheduler(quota=even))
     assert changed == [2] * 7  # what the step before committed, and nothing older
 
 
-def test_a_store_keeps_what_is_not_recomputed():
+def edit_canvas(vocab, grid):
+    """An edit: a source picture of `grid` stands in two of three branches."""
+    picture = vocab.lay_out(torch.arange(grid[0] * grid[1]).view(grid) % vocab.codebook_size)
+    words = torch.arange(8, 12)
+    conditions = {"cond": torch.cat([words, picture]), "no_text": torch.cat([words[:1], picture]), "no_image": words}
+    answer = torch.cat([torch.tensor([vocab.boa]), vocab.empty_image(*grid), torch.tensor([vocab.eoa])])
+    return Canvas([Row(answer, conditions, vocab.codes, grid)], vocab, [(0, 0)])
+
+
+@pytest.mark.parametrize(("cache", "computed"), [(SourceReuse(4), 4 + 22 + 4), (PromptReuse(4), 22 + 4)])
+def test_reuse_computes_the_rest_of_the_longest_branch(vocab, small_llada, cache, computed):
+    """22 positions of the picture and its row ends, 4 markers, 4 words."""
+    canvas, slots = edit_canvas(vocab, (4, 4)), {"guider": TextImageGuidance()}
+    passes = passes_of(canvas, small_llada, cache, steps=6, **slots)
+    assert [rows for rows, _ in passes] == [4 + 22 + 22 + 2, *[computed - 2] * 3, 4 + 22 + 22 + 2, computed - 2]
+    assert [logits for _, logits in passes] == [16, 13, 10, 7, 4, 2]
+
+
+def test_reuse_composes_with_the_max_logit_cache(vocab, small_llada):
+    cache = MaxLogitCache(0.8, warmup=0, refresh=3, reuse=SourceReuse(6))
+    passes = passes_of(edit_canvas(vocab, (4, 4)), small_llada, cache, steps=8, guider=TextImageGuidance())
+    assert [rows for rows, _ in passes] == [50, 10, 10, 28, 10, 10, 50, 10]
+
+
+@pytest.mark.parametrize(("drift", "full"), [(1e9, [0]), (1e-9, [0, 2, 4, 6])])
+def test_a_sequence_that_drifts_is_refreshed(vocab, small_llada, drift, full):
+    passes = passes_of(image_canvas(vocab, (4, 4)), small_llada, MaxLogitCache(0.8, 0, 100, drift=drift), steps=8)
+    assert [step for step, (rows, _) in enumerate(passes) if rows == 30] == full
+
+
+@pytest.mark.parametrize("interval", [(0.0, 0.3), (0.4, 1.0)])
+def test_branches_may_come_and_go(vocab, small_llada, interval):
+    """Warm-up keeps nothing, then fewer or more branches are asked; recomputing all rows still is no cache."""
+    guider, results = GuidanceInterval(TextGuidance(), *interval), []
+    for cache in (NoCache(), MaxLogitCache(ratio=1e-9, warmup=0.5, refresh=100)):
+        canvas = image_canvas(vocab, (4, 4), (2, 3))
+        slots = {"scheduler": Scheduler(), "blocks": WholeCanvas(10), "guider": guider}
+        denoise(canvas, small_llada, cache=cache, **slots)
+        results.append(canvas.ids)
+    assert torch.equal(*results)
+
+
+class Deaf(HashDenoiser):
+    can_cache = False
+
+
+def test_a_model_that_cannot_is_refused_before_the_first_forward(vocab):
+    counted = Counted(Deaf(vocab.size))
+    with pytest.raises(ValueError, match="Deaf computes all positions or none; allowed cache: none"):
+        denoise(image_canvas(vocab, (2, 2)), counted.denoiser, scheduler=Scheduler(), cache=MaxLogitCache())
+    assert passes_of(image_canvas(vocab, (2, 2)), Deaf(vocab.size), NoCache(), steps=2)
+
+
+def layer_of(store, batch=1, groups=2, width=2):
+    return store.layer(0, torch.zeros(batch, groups, 1, width), batch, 6)
+
+
+def test_a_store_keeps_its_memory():
     store = KVStore()
     assert store.empty
-    first = torch.arange(24.0).view(1, 2, 6, 2)
-    store.update(0, first, first + 100, None)
-    rows = torch.tensor([[4, 1]])
-    k, v = store.update(0, torch.full((1, 2, 2, 2), -1.0), torch.full((1, 2, 2, 2), -2.0), rows)
-    expected = first.clone()
-    expected[:, :, [4, 1]] = -1
-    assert torch.equal(k, expected) and (v[:, :, [1, 4]] == -2).all()
-    keep = [0, 2, 3, 5]
-    assert torch.equal(v[:, :, keep], first[:, :, keep] + 100)
-    assert not store.empty
+    keys, values = layer_of(store)
+    assert keys.shape == values.shape == (1, 6, 2, 2) and not store.empty
+    keys[0, 4] = 7
+    assert layer_of(store)[0] is keys
 
 
-def test_a_narrowed_store_writes_through():
+def test_a_narrowed_store_writes_through_and_a_taken_one_is_put_back():
     store = KVStore()
-    start = torch.zeros(3, 1, 4, 2)
-    store.update(0, start, start.clone(), None)
-    ones = torch.ones(2, 1, 1, 2)
-    store.narrow(2).update(0, ones, ones, torch.tensor([[0], [3]]))
-    assert store.keys[0].sum((1, 2, 3)).tolist() == [2, 2, 0]
+    layer_of(store, batch=3)
+    store.narrow(2).keys[0][:, 1] = 1
+    assert store.keys[0].sum((1, 2, 3)).tolist() == [4, 4, 0]
+    part = store.take([2, 0])
+    part.keys[0] += 1
+    assert store.keys[0].sum((1, 2, 3)).tolist() == [4, 4, 0]
+    store.put([2, 0], part, 3)
+    assert store.keys[0].sum((1, 2, 3)).tolist() == [28, 4, 24]
+    new = KVStore()
+    new.put([1], part.take([0]), 2)
+    assert new.keys[0].sum((1, 2, 3)).tolist() == [0, 24]
 
 
 @pytest.mark.parametrize(
@@ -164,6 +229,7 @@ def test_a_narrowed_store_writes_through():
         ({"ratio": 1.0}, r"ratio must lie in \(0, 1\), got 1"),
         ({"warmup": 1.5}, r"warmup must lie in \[0, 1\], got 1.5"),
         ({"refresh": 0}, "refresh must be at least 1, got 0"),
+        ({"drift": 0.0}, "drift must be more than 0, got 0"),
     ],
 )
 def test_values_that_cannot_be(options, words):

@@ -11,8 +11,8 @@ from dimoo.guidance import (
     TextGuidance,
     TextImageGuidance,
     active,
-    combine,
 )
+from dimoo.ops import combine
 
 
 def logits(branches, dtype=torch.float32):

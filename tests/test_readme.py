@@ -58,6 +58,13 @@ def test_repeating_a_picture(folder: Path) -> None:
     assert Image.open(folder / "again.png").tobytes() == Image.open(folder / "circle.png").tobytes()
 
 
+def test_bench_commands_run(folder: Path) -> None:
+    commands = re.findall(r"^    (dimoo bench .+)$", README, re.M)
+    assert commands
+    for command in commands:
+        assert "published" in run(shlex.split(command)[1:], folder)
+
+
 @pytest.mark.slow
 def test_training_commands_run(folder: Path) -> None:
     assert len(TRAINING) == 2

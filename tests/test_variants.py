@@ -140,14 +140,18 @@ def test_no_row_is_done_while_a_mask_stands_before_its_end(vocab, name):
 
 @pytest.mark.parametrize("select", SELECTIONS.values(), ids=SELECTIONS)
 def test_a_selection_names_each_row_once(select):
-    generator = torch.Generator().manual_seed(1)
-    for length in (2, 7, 40):
-        best = torch.randn(length, generator=generator)
-        changed, masked = (torch.rand(length, generator=generator) < 0.3 for _ in range(2))
-        for share in (0.1, 0.5, 0.9):
-            rows = select(best, changed, masked, share).tolist()
-            assert len(set(rows)) == len(rows) and set(rows) <= set(range(length))
-            assert abs(len(rows) - share * length) <= 1
+    generator, lengths = torch.Generator().manual_seed(1), [40, 7, 23, 2]
+    real = torch.arange(40) < torch.tensor(lengths)[:, None]
+    for share in (0.1, 0.5, 0.9):
+        best = torch.randn(4, 40, generator=generator)
+        changed, masked = (real & (torch.rand(4, 40, generator=generator) < 0.3) for _ in range(2))
+        together = select(best, changed, masked, lengths, share)
+        for number, (rows, length) in enumerate(zip(together.tolist(), lengths, strict=True)):
+            chosen = list(dict.fromkeys(rows))
+            assert set(chosen) <= set(range(length)) and abs(len(chosen) - share * length) <= 1
+            assert rows[len(chosen) :] == chosen[:1] * (len(rows) - len(chosen))  # then the first, again and again
+            alone = (x[number : number + 1, :length] for x in (best, changed, masked))
+            assert select(*alone, [length], share)[0].tolist() == chosen
 
 
 def tokenizer_of(name, request):

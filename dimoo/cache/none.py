@@ -16,7 +16,10 @@ class NoCache:
 
     def logits(self, denoiser, sequences: Sequences, rows: Tensor, columns: slice, step: int) -> Tensor:
         """Logits (nB, M, K) of the answer positions `rows` (B, M) in every branch."""
-        asked = sequences.positions(rows)
         return denoiser(
-            sequences.ids, key_mask=sequences.key_mask, logit_rows=asked, columns=columns
+            sequences.ids,
+            key_mask=sequences.key_mask,
+            logit_rows=sequences.positions(rows),
+            columns=columns,
+            packing=sequences.packing,
         ).logits

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
-
-from dimoo.ops import scatter_rows
 
 
 @dataclass
 class KVStore:
     """Keys (after RoPE) and values of every layer, (B, L, G, d) each, for the rows of one batch.
 
-    A full pass replaces a layer's entry; a partial pass writes only its rows. Rows written at their own
-    absolute position never need to be rotated again, which is why keys are kept after RoPE.
+    Memory is taken by the first pass and written in place from then on, so that its address stays. Rows are written
+    at their own absolute position and never need to be rotated again, which is why keys are kept after RoPE.
     """
 
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
+    whole: tuple[KVStore, int] | None = None
+    """Of a view: the store it looks at, and that one's batch rows."""
 
-    def update(self, layer: int, k: Tensor, v: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
-        """k, v (B, G, R, d) of `rows` (B, R), or of all rows when None -> all keys and values (B, G, L, d)."""
-        k, v = k.transpose(1, 2), v.transpose(1, 2)                             # (B, R, G, d)
-        if rows is None:
-            self.keys[layer], self.values[layer] = k, v
-        else:
-            scatter_rows(self.keys[layer], rows, k)
-            scatter_rows(self.values[layer], rows, v)
-        return self.keys[layer].transpose(1, 2), self.values[layer].transpose(1, 2)
+    def layer(self, index: int, like: Tensor, batch: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, L, G, d) of a layer; `like` (B, G, R, d) tells heads, dtype and device of new ones."""
+        if index not in self.keys and self.whole is not None:
+            keys, values = self.whole[0].layer(index, like, self.whole[1], length)
+            self.keys[index], self.values[index] = keys[:batch], values[:batch]
+        if index not in self.keys:
+            shape = (batch, length, like.shape[1], like.shape[3])
+            self.keys[index], self.values[index] = like.new_zeros(shape), like.new_zeros(shape)
+        return self.keys[index], self.values[index]
 
-    def narrow(self, count: int) -> KVStore:
-        """A view on the first `count` batch rows; writes go through to this store."""
-        return KVStore({i: k[:count] for i, k in self.keys.items()}, {i: v[:count] for i, v in self.values.items()})
+    def narrow(self, count: int, total: int | None = None) -> KVStore:
+        """A view on the first `count` batch rows, of `total` where none are there yet; writes go through."""
+        parts = ({i: x[:count] for i, x in part.items()} for part in (self.keys, self.values))
+        return KVStore(*parts, whole=(self, total or count))
+
+    def take(self, members: Sequence[int]) -> KVStore:
+        """A copy of some batch rows."""
+        chosen = list(members)
+        return KVStore({i: k[chosen] for i, k in self.keys.items()}, {i: v[chosen] for i, v in self.values.items()})
+
+    def put(self, members: Sequence[int], part: KVStore, batch: int) -> None:
+        """Write the rows of `part` back; `batch` rows are made where there are none."""
+        chosen = list(members)
+        for ours, theirs in ((self.keys, part.keys), (self.values, part.values)):
+            for index, value in theirs.items():
+                if index not in ours:
+                    ours[index] = value.new_zeros(batch, *value.shape[1:])
+                ours[index][chosen] = value
 
     @property
     def empty(self) -> bool:

@@ -20,7 +20,7 @@ class Film:
         self.answers = [task.prepare(codec).answer]
 
     def take(self, answer: Tensor) -> None:
-        self.answers.append(answer.cpu().clone())
+        self.answers.append(answer[: len(self.answers[0])].cpu().clone())
 
     def frame(self, number: int) -> Image.Image:
         """The unfinished picture after `number` steps; what is open is grey."""

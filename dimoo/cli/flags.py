@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 _sampling = partial(typer.Option, rich_help_panel="Sampling (default: what the model is best sampled with)")
+_fast = partial(typer.Option, rich_help_panel="Speed (default: that of --preset)")
 _machine = partial(typer.Option, rich_help_panel="Model and machine")
 _start = partial(typer.Option, rich_help_panel="Chance")
 _output = partial(typer.Option, rich_help_panel="Output")
@@ -46,7 +47,17 @@ class Sampling:
     top_p: Annotated[Number, _sampling(help="Draw only from the best tokens of this joint share.")] = None
     min_p: Annotated[Number, _sampling(help="Draw only tokens this near to the best, 0 to 1.")] = None
     noise: Annotated[Words, _sampling(help="float32, or published-bf16 as in the released code.")] = None
-    cache: Annotated[Words, _sampling(help="What is reused between steps: none or max-logit.")] = None
+    preset: Annotated[
+        Words, _fast(help="exact, published (the released cache), balanced or fast.", show_default="exact")
+    ] = None
+    cache: Annotated[
+        Words, _fast(help="What is reused between steps: none, max-logit, source-reuse or prompt-reuse.")
+    ] = None
+    cache_ratio: Annotated[Number, _fast(help="Share of positions that a step reuses, 0 to 1.")] = None
+    cache_warmup: Annotated[Number, _fast(help="Share of the steps, at the start, that reuse nothing.")] = None
+    cache_refresh: Annotated[Whole, _fast(help="Compute everything again every so many steps.")] = None
+    cache_drift: Annotated[Number, _fast(help="... and when the logits have moved by this much.")] = None
+    early_finish: Annotated[Number, _fast(help="Finish once all that is left is this probable, 0 to 1.")] = None
 
     def given(self) -> dict[str, Any]:
         """The fields that were given, as `Settings` takes them. Raises ValueError for a wrong interval."""
@@ -93,6 +104,9 @@ class Output:
     num_images: Annotated[Whole, _output("--num-images", "-n", help="Pictures of each prompt.", show_default="1")] = (
         None
     )
+    batch_size: Annotated[
+        Whole, _output(help="Pictures drawn at once.", show_default="float32 on cpu: 4096 codes, else 1")
+    ] = None
     preview_every: Annotated[
         Whole, _output(help="Also save how the picture looks every so many steps, as NAME-step003.png.")
     ] = None

@@ -1,8 +1,8 @@
 """The LLaDA transformer: bidirectional, no time input, one head over text and image tokens alike.
 
 Nie et al. 2025 (LLaDA), Lumina-DiMOO 2025. Tensor names follow the hosted checkpoint. Where we differ from the
-released code: padding has a real key mask, logits are computed only for the rows and columns asked for, keys
-are cached after RoPE, and no state lives on the model.
+released code: padding has a real key mask or is not computed at all, logits are computed only for the rows and
+columns asked for, the last layer asks only for those rows, keys are cached after RoPE, and no state lives on the model.
 
 Shapes: B batch, L sequence, R computed rows, D width, H query heads, G key/value heads, d head width, V vocabulary.
 """
@@ -10,18 +10,20 @@ Shapes: B batch, L sequence, R computed rows, D width, H query heads, G key/valu
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from accelerate.utils import align_module_device
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel, initialization
 from transformers.utils import ModelOutput
 
 from dimoo import ops
 from dimoo.cache.store import KVStore
+from dimoo.model.attend import Attend
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.load import CheckedLoading
+from dimoo.packing import Packing
 
 
 class RMSNorm(nn.Module):
@@ -59,28 +61,26 @@ class Block(nn.Module):
     def heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)             # (B, R, H*d) -> (B, H, R, d)
 
-    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = self.heads(self.q_proj(x)), self.heads(self.k_proj(x)), self.heads(self.v_proj(x))
+    def forward(
+        self, x: Tensor, turn: ops.Turn, attend: Attend, needed: Tensor | None = None, turn_q: ops.Turn | None = None
+    ) -> Tensor:
+        """x (B, R, D) -> (B, R, D), or only the rows `needed` (B, M) -> (B, M, D); keys and values are of all rows."""
+        h = self.attn_norm(x)
+        k, v = self.heads(self.k_proj(h)), self.heads(self.v_proj(h))           # (B, G, R, d)
+        if needed is not None:
+            x, h = take(x, needed, attend), take(h, needed, attend)             # (B, M, D)
+        q = self.heads(self.q_proj(h))                                          # (B, H, R or M, d)
         if self.normalise_heads:
             q, k = self.q_norm(q), self.k_norm(k)
-        return ops.apply_rope(q, cos, sin), ops.apply_rope(k, cos, sin), v
-
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        key_mask: Tensor | None = None,
-        kv: KVStore | None = None,
-        rows: Tensor | None = None,
-    ) -> Tensor:
-        q, k, v = self.project(self.attn_norm(x), cos, sin)                     # (B, H, R, d), (B, G, R, d) x 2
-        if kv is not None:
-            k, v = kv.update(self.index, k, v, rows)                            # (B, G, L, d)
-        mixed = ops.attention(q, k, v, key_mask)                                # (B, H, R, d)
-        x = x + self.attn_out(mixed.transpose(1, 2).flatten(2))                 # (B, R, D)
+        mixed = attend(self.index, q, k, v, turn, turn_q)                       # (B, H, R or M, d)
+        x = x + self.attn_out(mixed.transpose(1, 2).flatten(2))
         h = self.ff_norm(x)
-        return x + self.ff_out(ops.swiglu(self.ff_proj(h), self.up_proj(h)))    # (B, R, D)
+        return x + self.ff_out(ops.swiglu(self.ff_proj(h), self.up_proj(h)))
+
+
+def take(x: Tensor, rows: Tensor, attend: Attend) -> Tensor:
+    """Hidden states (B, R, D), or packed ones, at `rows` (B, M) of each sequence."""
+    return attend.packing.take(x, rows) if attend.packed else ops.gather_rows(x, rows)
 
 
 class LLaDATrunk(nn.Module):
@@ -115,6 +115,8 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
     _tied_weights_keys = {}
     """Nothing to tie after loading: with `weight_tying` there is no head, the embedding serves as one."""
     supports_gradient_checkpointing = True
+    can_cache = True
+    """Keys and values of some rows may be kept while others are computed."""
 
     def __init__(self, config: LLaDAConfig):
         super().__init__(config)
@@ -147,23 +149,50 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module | None:
         return None if self.config.weight_tying else self.parts.ff_out
 
-    def hidden(self, input_ids: Tensor, key_mask: Tensor | None, kv: KVStore | None, rows: Tensor | None) -> Tensor:
-        """Final normed states (B, R, D) of `rows`, or of all rows."""
-        positions = torch.arange(input_ids.shape[1], device=input_ids.device) if rows is None else rows
-        ids = input_ids if rows is None else input_ids.gather(1, rows)          # (B, R)
+    def hidden(
+        self,
+        input_ids: Tensor,
+        key_mask: Tensor | None,
+        kv: KVStore | None,
+        rows: Tensor | None,
+        needed: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> Tensor:
+        """Final normed states (B, R, D) of `rows`, or of all rows; (B, M, D) of those `needed` (B, M) among them."""
+        attend = Attend(*input_ids.shape, key_mask, kv, rows, packing)
+        ids, turn = input_ids, self.turn(input_ids, rows)
+        if rows is not None:
+            ids = input_ids.gather(1, rows)                                     # (B, R)
+        elif packing is not None:
+            ids, turn = packing.pack(input_ids), self.turn(input_ids, packing.index[None] % packing.width)
         x = self.parts.wte(ids)                                                 # (B, R, D)
-        cos, sin = ops.rope_tables(positions, self.config.head_dim, self.config.rope_theta)
 
+        *blocks, last = self.parts.blocks
+        for block in blocks:
+            x = self.run(block, x, turn, attend)                                # (B, R, D)
+        if needed is None:
+            return self.parts.ln_f(self.run(last, x, turn, attend))
+        turn_q = self.turn(input_ids, needed if rows is None else rows.gather(1, needed))
+        return self.parts.ln_f(self.run(last, x, turn, attend, needed, turn_q))
+
+    def compile_blocks(self) -> None:
+        """Compile every layer with `torch.compile`, for any length. An option: whether it helps has to be measured."""
         for block in self.parts.blocks:
-            if self.gradient_checkpointing and self.training:
-                x = self._gradient_checkpointing_func(block, x, cos, sin, key_mask, kv, rows)
-            else:
-                x = block(x, cos, sin, key_mask, kv, rows)                        # (B, R, D)
-        return self.parts.ln_f(x)
+            block.compile(dynamic=True)
+
+    def turn(self, input_ids: Tensor, positions: Tensor | None) -> ops.Turn:
+        """Rotary tables of `positions` (B, R), or of the whole length."""
+        tables = ops.rope_table(input_ids.shape[1], self.config.head_dim, self.config.rope_theta, input_ids.device)
+        return tables if positions is None else tuple(table[positions][:, None] for table in tables)
+
+    def run(self, block: Block, *given) -> Tensor:
+        if self.gradient_checkpointing and self.training:
+            return self._gradient_checkpointing_func(block, *given)
+        return block(*given)
 
     def logits(self, hidden: Tensor, columns: slice | None = None) -> Tensor:
         """hidden (B, R, D) -> (B, R, columns of the vocabulary)."""
-        with align_module_device(self.head):                                    # fetches an offloaded matrix
+        with fetched(self.head):
             weight = self.head.weight if columns is None else self.head.weight[columns]
             return nn.functional.linear(hidden, weight)
 
@@ -175,6 +204,7 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         rows: Tensor | None = None,
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
+        packing: Packing | None = None,
     ) -> DenoiserOutput:
         """One pass.
 
@@ -185,13 +215,23 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
             rows: (B, R) positions to compute (None: all); their keys and values replace the stored ones.
             logit_rows: (B, M) which computed rows get logits, as indices into the computed rows (None: all).
             columns: vocabulary slice of the logits (None: all).
+            packing: what `key_mask` says, in a form that lets the padding go uncomputed; logits there mean nothing.
         """
         if rows is not None and (kv is None or kv.empty):
             raise ValueError("a partial pass (rows=...) needs a KVStore filled by a full pass first")
-        x = self.hidden(input_ids, key_mask, kv, rows)                          # (B, R, D)
-        if logit_rows is not None:
-            x = ops.gather_rows(x, logit_rows)                                  # (B, M, D)
+        x = self.hidden(input_ids, key_mask, kv, rows, logit_rows, packing)     # (B, R or M, D)
+        if packing is not None and rows is None and logit_rows is None:
+            x = packing.unpack(x)                                               # (B, L, D)
         return DenoiserOutput(logits=self.logits(x, columns))
+
+
+def fetched(module: nn.Module):
+    """A context in which the weights of an offloaded module are at hand."""
+    if not hasattr(module, "_hf_hook"):
+        return nullcontext()
+    from accelerate.utils import align_module_device  # has put the hook there
+
+    return align_module_device(module)
 
 
 AutoConfig.register("llada", LLaDAConfig, exist_ok=True)

@@ -18,10 +18,13 @@ from torch import Tensor
 from dimoo import ops
 from dimoo.cache.store import KVStore
 from dimoo.model.llada import DenoiserOutput
+from dimoo.packing import Packing
 
 
 class ToyDenoiser:
     """The calling convention of `LLaDAForMultiModalGeneration`; a toy says what it thinks in `score`."""
+
+    can_cache = True
 
     def __init__(self, vocab_size: int, device: str = "cpu", dtype: torch.dtype = torch.float32):
         self.config = SimpleNamespace(vocab_size=vocab_size)
@@ -39,6 +42,7 @@ class ToyDenoiser:
         rows: Tensor | None = None,
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
+        packing: Packing | None = None,
     ) -> DenoiserOutput:
         """Arguments as in `LLaDAForMultiModalGeneration.forward`."""
         if rows is None:

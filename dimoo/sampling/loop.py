@@ -13,7 +13,8 @@ import torch
 from dimoo.blocks import BlockSchedule, WholeCanvas
 from dimoo.cache import NoCache
 from dimoo.canvas import Canvas, Sequences, Update
-from dimoo.guidance import Guider, NoGuidance, active, combine
+from dimoo.guidance import Guider, NoGuidance, active
+from dimoo.late import Late
 from dimoo.sampling.scheduler import Scheduler
 from dimoo.sampling.stopping import NeverEarly, StoppingCriteria
 
@@ -56,7 +57,7 @@ def denoise(
         denoiser: called as in `dimoo.model.llada`, returns an object with `.logits`.
     """
     sequences = Sequences(canvas, guider.branches)
-    tick = forwards = 0
+    tick, forwards, ended = 0, 0, Late()
     for number, window in enumerate(blocks.windows(canvas)):                    # which part is open
         timetable = scheduler.timetable(canvas, window)                         # how many are committed when
         memory = cache.open(timetable.steps)
@@ -66,15 +67,15 @@ def denoise(
             rows, valid = canvas.open_rows(window, timetable.left(step))        # (B, M) masks, in order
             weights = guider.weights(step / timetable.steps)
             branches = active(weights)                                          # those of weight 0 are not computed
-            sequences.read(canvas)
+            sequences.read(canvas, timetable.busy(step))
             logits = memory.logits(denoiser, sequences.first(branches), rows, canvas.columns, step)
-            guided = combine(logits, weights[:branches])                        # (B, M, K) float32
-            update = scheduler.step(guided, canvas, rows, valid, timetable, step, number * WINDOW + step)
+            draw = number * WINDOW + step
+            update = scheduler.step(logits, canvas, rows, valid, timetable, step, draw, weights[:branches])
             canvas.apply(update)
             forwards += branches
             if on_step is not None and on_step(Step(canvas, update, step, tick, forwards)):
                 return forwards
             tick += 1
-            if stop(canvas):
+            if ended(stop(canvas)):
                 return forwards
     return forwards

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dimoo.ops import gumbel
 from dimoo.stream import RANK, TOKEN, RandomStream
 
 
@@ -34,7 +35,7 @@ class GumbelNoise:
 
     @staticmethod
     def gumbel(uniform: Tensor) -> Tensor:
-        return -torch.log(-torch.log(uniform))
+        return gumbel(uniform)
 
 
 class LowPrecisionNoise(GumbelNoise):

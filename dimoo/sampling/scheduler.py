@@ -9,16 +9,18 @@ is float32; `LowPrecisionNoise` restores the published rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from dimoo import ops
 from dimoo.canvas import Canvas, Update, Window
 from dimoo.sampling.noise import GumbelNoise, Noise
 from dimoo.sampling.quotas import Quota, cosine
 from dimoo.sampling.tokens import Confidence, Truncation, log_probability
+from dimoo.stream import TOKEN
 
 
 def constant(progress: float) -> float:
@@ -51,9 +53,13 @@ class Timetable:
         """Most masks any row has before `step`."""
         return max(sum(row[step:]) for row in self.commits)
 
+    def busy(self, step: int) -> list[bool]:
+        """Which rows commit anything."""
+        return [row[step] > 0 for row in self.commits]
+
     def idle(self, step: int) -> bool:
         """No row commits anything: the forward would change nothing and is skipped."""
-        return not any(row[step] for row in self.commits)
+        return not any(self.busy(step))
 
 
 @dataclass(frozen=True)
@@ -89,38 +95,59 @@ class Scheduler:
         return Timetable(commits, torch.tensor(commits, device=canvas.device))
 
     def step(
-        self, logits: Tensor, canvas: Canvas, rows: Tensor, valid: Tensor, timetable: Timetable, step: int, draw: int
-    ) -> Update:
+        self, logits: Tensor, canvas: Canvas, rows: Tensor, valid: Tensor, timetable: Timetable, step: int, draw: int,
+        weights: Sequence[float] = (1.0,),
+    ) -> Update:  # fmt: skip
         """One decision.
 
         Args:
-            logits: (B, M, K) guided, over the canvas's vocabulary slice.
+            logits: (n*B, M, K) over the canvas's vocabulary slice, of n branches with these `weights`.
             rows, valid: (B, M) open positions, from `Canvas.open_rows`.
             step: of this window. draw: the number of the noise, another one for each step of a generation.
         """
-        ids, log_p = self.candidates(suppress(logits, canvas), canvas, rows, draw)
-        score = self.confidence(log_p, ids).float()                             # (B, M)
+        ids, sure, log_p = self.candidates(logits, weights, canvas, rows, draw)             # (B, M) each
+        score = sure.float()
         heat = self.temperature if self.rank_temperature is None else self.rank_temperature
         if heat := heat * self.anneal(step / timetable.steps):
             score = score + heat * self.noise.rank(canvas.stream, draw, rows)
         rank = score.masked_fill(~valid, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         write = valid & (rank < timetable.table[:, step, None])                 # exactly the quota
-        return Update(rows, ids + canvas.columns.start, write, log_probability(log_p, ids).exp())
+        return Update(rows, ids + canvas.columns.start, write, log_p.exp())
 
-    def candidates(self, logits: Tensor, canvas: Canvas, rows: Tensor, draw: int) -> tuple[Tensor, Tensor]:
-        """Candidate ids (B, M) within the slice, and log-probabilities (B, M, K) at temperature 1."""
-        logits = logits.to(self.noise.dtype)
+    @property
+    def common(self) -> bool:
+        """Whether one fused pass can do what is asked: no truncation, float32 noise, probability as confidence."""
+        plain = self.truncation == Truncation() and self.confidence is log_probability
+        return plain and type(self.noise) is GumbelNoise
+
+    def candidates(
+        self, logits: Tensor, weights: Sequence[float], canvas: Canvas, rows: Tensor, draw: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidate ids within the slice, how sure each is, and its log-probability at temperature 1; all (B, M)."""
+        if self.common:
+            column, keys = masked_column(canvas, logits), canvas.stream.at(TOKEN, draw, rows)
+            ids, log_p = ops.guided_sample(logits, weights, self.temperature, keys, column)
+            return ids, log_p, log_p
+        logits = suppress(ops.combine(logits, weights), canvas).to(self.noise.dtype)
         log_p = logits.log_softmax(-1)
         if self.temperature == 0:
-            return logits.argmax(-1), log_p
-        noise = self.noise.token(canvas.stream, draw, rows, logits.shape[-1])
-        return (self.truncation(logits) / self.temperature + noise).argmax(-1), log_p
+            ids = logits.argmax(-1)
+        else:
+            noise = self.noise.token(canvas.stream, draw, rows, logits.shape[-1])
+            ids = (self.truncation(logits) / self.temperature + noise).argmax(-1)
+        return ids, self.confidence(log_p, ids), log_probability(log_p, ids)
+
+
+def masked_column(canvas: Canvas, logits: Tensor) -> int | None:
+    """The column of the mask id, where the slice has it."""
+    column = canvas.vocab.mask - canvas.columns.start
+    return column if 0 <= column < logits.shape[-1] else None
 
 
 def suppress(logits: Tensor, canvas: Canvas) -> Tensor:
     """The mask id is never a token: committing it would leave the position open for ever."""
-    column = canvas.vocab.mask - canvas.columns.start
-    if not 0 <= column < logits.shape[-1]:
+    column = masked_column(canvas, logits)
+    if column is None:
         return logits
     index = torch.full((1,), column, device=logits.device)      # made there: no copy to wait for
     return logits.index_fill(-1, index, -torch.inf)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from dimoo.canvas import Canvas
 
 
 class StoppingCriteria(Protocol):
-    def __call__(self, canvas: Canvas) -> bool:
-        """Mark finished rows in `canvas.done`; True when nothing is left to do."""
+    def __call__(self, canvas: Canvas) -> bool | Tensor:
+        """Mark finished rows in `canvas.done`; True when nothing is left to do. A flag of the device is read late."""
         ...
 
 
@@ -30,11 +32,19 @@ class AnswerEnd:
     was not trained to end with, and an end with open masks to its left would cut an answer short.
     """
 
-    def __call__(self, canvas: Canvas) -> bool:
+    def __call__(self, canvas: Canvas) -> Tensor:
         ends = sum(canvas.ids == end for end in canvas.vocab.ends).bool() & canvas.editable
         masks_before = canvas.masked.cumsum(1)
         canvas.done |= (ends & (masks_before == 0)).any(1)
-        return bool((canvas.done | ~canvas.masked.any(1)).all())
+        return (canvas.done | ~canvas.masked.any(1)).all()
 
 
-STOPPING = {"never-early": NeverEarly, "answer-end": AnswerEnd}
+@dataclass(frozen=True)
+class NoMasks:
+    """All is done once no row has a mask left: for rules that may finish before their schedule."""
+
+    def __call__(self, canvas: Canvas) -> Tensor:
+        return ~canvas.masked.any()
+
+
+STOPPING = {"never-early": NeverEarly, "answer-end": AnswerEnd, "no-masks": NoMasks}

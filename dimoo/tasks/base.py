@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,7 +38,16 @@ class Codec:
 
     def draw(self, codes: Tensor) -> Image.Image:
         """Codes (h, w) -> picture."""
-        return to_image(self.images.decode(codes[None])[0])
+        return self.draw_all([codes])[0]
+
+    def draw_all(self, grids: Sequence[Tensor]) -> list[Image.Image]:
+        """Grids of codes (h, w) -> pictures; those of one shape are decoded together."""
+        pictures: list[Any] = [None] * len(grids)
+        for shape in dict.fromkeys(grid.shape for grid in grids):
+            alike = [k for k, grid in enumerate(grids) if grid.shape == shape]
+            for k, pixels in zip(alike, self.images.decode(torch.stack([grids[k] for k in alike])), strict=True):
+                pictures[k] = to_image(pixels)
+        return pictures
 
     def preview(self, answer: Tensor, grid: tuple[int, int]) -> Image.Image:
         """An unfinished image answer (T,): the cells that are still masked are grey."""
@@ -84,8 +94,11 @@ class ImageTask:
 
     def finish(self, codec: Codec, answer: Tensor) -> Image.Image:
         """The filled answer (T,) -> picture."""
-        height, width = self.shape(codec)
-        return self.complete(codec.draw(codec.vocab.read_codes(answer[1:-1], height, width)))
+        return self.complete(codec.draw(self.codes(codec, answer)))
+
+    def codes(self, codec: Codec, answer: Tensor) -> Tensor:
+        """The filled answer (T,) -> codes (h, w)."""
+        return codec.vocab.read_codes(answer[1:-1], *self.shape(codec))
 
     def preview(self, codec: Codec, answer: Tensor) -> Image.Image:
         """An unfinished answer (T,) -> picture, grey where it is open."""

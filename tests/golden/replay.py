@@ -16,6 +16,7 @@ from torch import Tensor
 from dimoo import ops
 from dimoo.blocks import BlockSchedule, LeftToRight, WholeCanvas
 from dimoo.cache import KVStore, MaxLogitCache, NoCache, published
+from dimoo.cache.max_logit import Published
 from dimoo.canvas import Canvas, Row, Window
 from dimoo.guidance import Guider, NoGuidance, TextGuidance, TextImageGuidance
 from dimoo.model import LLaDAForMultiModalGeneration
@@ -62,8 +63,8 @@ class Case:
 
 
 class NeverIdle(Timetable):
-    def idle(self, step: int) -> bool:
-        return False
+    def busy(self, step: int) -> list[bool]:
+        return [True] * len(self.commits)
 
 
 class EveryStep(Scheduler):
@@ -78,14 +79,15 @@ def fill(case: Case, row: Row, guider: Guider, blocks: BlockSchedule, quota: Quo
     s, canvas, partial = case.settings, Canvas([row], case.vocab, [(0, 0)]), {}
     case.states.append(canvas.row(0))
 
-    def select(*given) -> Tensor:  # is asked for one branch after the other
-        rows, step = published(*given), len(case.states) - 1
-        done = sum(key.endswith(f".{step}") for key in partial)
-        partial[f"{guider.branches[done]}_recompute_mask.{step}"] = rows
-        return rows
+    class Watched(Published):
+        def __call__(self, *given) -> Tensor:
+            chosen, step = super().__call__(*given), len(case.states) - 1
+            for branch, rows in zip(guider.branches, chosen, strict=True):
+                partial[f"{branch}_recompute_mask.{step}"] = rows.unique()
+            return chosen
 
     numbers = ("cache_ratio", "warmup_ratio", "refresh_interval")
-    cache = MaxLogitCache(*(s[name] for name in numbers), select) if s.get("use_cache") else NoCache()
+    cache = MaxLogitCache(*(s[name] for name in numbers), Watched()) if s.get("use_cache") else NoCache()
     scheduler = EveryStep(quota=quota, temperature=s["temperature"], noise=case)
     slots = {"scheduler": scheduler, "guider": guider, "blocks": blocks, "cache": cache}
     forwards = denoise(canvas, case.model, **slots, on_step=lambda _: case.states.append(canvas.row(0)))
@@ -117,11 +119,12 @@ def network(case: Case) -> str:
     store = KVStore()
     logits = case.model(case["first_ids"], kv=store).logits
     case.close("first_logits", logits)
-    rows = published(logits[0].amax(-1), None, None, case.settings["recompute_fraction"])
-    case.same_rows("recompute_mask", rows)
-    fresh = case.model(case["second_ids"], kv=store, rows=rows[None]).logits
-    case.close("second_logits", ops.scatter_rows(logits, rows[None], fresh))
-    return f"{logits.numel()} logits, {len(rows)} of {logits.shape[1]} rows recomputed"
+    lengths = [logits.shape[1]]
+    rows = published(logits.amax(-1), None, None, lengths, case.settings["recompute_fraction"])
+    case.same_rows("recompute_mask", rows[0])
+    fresh = case.model(case["second_ids"], kv=store, rows=rows).logits
+    case.close("second_logits", ops.scatter_rows(logits, rows, fresh))
+    return f"{logits.numel()} logits, {rows.shape[1]} of {lengths[0]} rows recomputed"
 
 
 def picture(case: Case) -> str:
