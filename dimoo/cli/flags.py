@@ -12,6 +12,11 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 _sampling = partial(typer.Option, rich_help_panel="Sampling (default: what the model is best sampled with)")
+_decoding = partial(
+    typer.Option,
+    metavar="NAME[(SETTING=VALUE,...)]",
+    rich_help_panel="Decoding (also your own, as file.py:Name)",
+)
 _machine = partial(typer.Option, rich_help_panel="Model and machine")
 _start = partial(typer.Option, rich_help_panel="Chance")
 _output = partial(typer.Option, rich_help_panel="Output")
@@ -46,7 +51,35 @@ class Sampling:
     top_p: Annotated[Number, _sampling(help="Draw only from the best tokens of this joint share.")] = None
     min_p: Annotated[Number, _sampling(help="Draw only tokens this near to the best, 0 to 1.")] = None
     noise: Annotated[Words, _sampling(help="float32, or published-bf16 as in the released code.")] = None
-    cache: Annotated[Words, _sampling(help="What is reused between steps: none or max-logit.")] = None
+    cache: Annotated[
+        Words, _sampling(help="What is reused between steps: none, max-logit; for text prefix, dual or vicinity.")
+    ] = None
+    rule: Annotated[
+        Words,
+        _decoding(
+            help="Which tokens are written: quota, random, threshold, threshold-or-quota, factor, hierarchical or "
+            "entropy-budget."
+        ),
+    ] = None
+    confidence: Annotated[
+        Words, _decoding(help="Order of the candidates: probability, margin or entropy.", show_default="probability")
+    ] = None
+    processors: Annotated[
+        Words, _decoding(help="Change the logits: credit, repetition-penalty; several with commas.")
+    ] = None
+    reject: Annotated[Words, _decoding(help="Hold back early end tokens: eoser.")] = None
+    remask: Annotated[
+        Words,
+        _decoding(
+            help="Put written tokens back: remdm-cap, remdm-rescale, remdm-confidence, remdm-loop or low-confidence."
+        ),
+    ] = None
+    editing: Annotated[Words, _decoding(help="Replace written tokens in place: confident.")] = None
+    windows: Annotated[
+        Words, _decoding(help="What is open at a time: whole (pictures), left-to-right (text) or powers-of-two.")
+    ] = None
+    smoothing: Annotated[Words, _decoding(help="Show the network what it leaned to before: soft.")] = None
+    unroll: Annotated[Whole, _sampling(help="Steps between two looks at what is left to do.", show_default="1")] = None
 
     def given(self) -> dict[str, Any]:
         """The fields that were given, as `Settings` takes them. Raises ValueError for a wrong interval."""

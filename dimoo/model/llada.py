@@ -147,11 +147,16 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module | None:
         return None if self.config.weight_tying else self.parts.ff_out
 
-    def hidden(self, input_ids: Tensor, key_mask: Tensor | None, kv: KVStore | None, rows: Tensor | None) -> Tensor:
+    def hidden(
+        self, input_ids: Tensor, key_mask: Tensor | None, kv: KVStore | None, rows: Tensor | None,
+        soft: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Final normed states (B, R, D) of `rows`, or of all rows."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device) if rows is None else rows
         ids = input_ids if rows is None else input_ids.gather(1, rows)          # (B, R)
         x = self.parts.wte(ids)                                                 # (B, R, D)
+        if soft is not None:
+            x = x + (soft if rows is None else ops.gather_rows(soft, rows)).to(x.dtype)
         cos, sin = ops.rope_tables(positions, self.config.head_dim, self.config.rope_theta)
 
         for block in self.parts.blocks:
@@ -160,6 +165,12 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
             else:
                 x = block(x, cos, sin, key_mask, kv, rows)                        # (B, R, D)
         return self.parts.ln_f(x)
+
+    def embed(self, shares: Tensor, columns: slice | None = None) -> Tensor:
+        """Mean embeddings (..., D) under shares (..., columns) of the vocabulary."""
+        with align_module_device(self.parts.wte):
+            weight = self.parts.wte.weight if columns is None else self.parts.wte.weight[columns]
+            return shares.to(weight.dtype) @ weight
 
     def logits(self, hidden: Tensor, columns: slice | None = None) -> Tensor:
         """hidden (B, R, D) -> (B, R, columns of the vocabulary)."""
@@ -175,6 +186,7 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         rows: Tensor | None = None,
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
+        soft: Tensor | None = None,
     ) -> DenoiserOutput:
         """One pass.
 
@@ -185,10 +197,11 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
             rows: (B, R) positions to compute (None: all); their keys and values replace the stored ones.
             logit_rows: (B, M) which computed rows get logits, as indices into the computed rows (None: all).
             columns: vocabulary slice of the logits (None: all).
+            soft: (B, L, D) added to the embeddings, see `dimoo.sampling.smoothing`.
         """
         if rows is not None and (kv is None or kv.empty):
             raise ValueError("a partial pass (rows=...) needs a KVStore filled by a full pass first")
-        x = self.hidden(input_ids, key_mask, kv, rows)                          # (B, R, D)
+        x = self.hidden(input_ids, key_mask, kv, rows, soft)                    # (B, R, D)
         if logit_rows is not None:
             x = ops.gather_rows(x, logit_rows)                                  # (B, M, D)
         return DenoiserOutput(logits=self.logits(x, columns))

@@ -60,6 +60,7 @@ def denoise(
     for number, window in enumerate(blocks.windows(canvas)):                    # which part is open
         timetable = scheduler.timetable(canvas, window)                         # how many are committed when
         memory = cache.open(timetable.steps)
+        sequences.enter(window, number)
         for step in range(timetable.steps):
             if timetable.idle(step):
                 continue
@@ -75,6 +76,7 @@ def denoise(
             if on_step is not None and on_step(Step(canvas, update, step, tick, forwards)):
                 return forwards
             tick += 1
-            if stop(canvas):
+            finished = stop(canvas)
+            if tick % scheduler.unroll == 0 and finished:                       # asking makes the host wait
                 return forwards
     return forwards

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from dimoo.canvas import Canvas
 
 
 class StoppingCriteria(Protocol):
-    def __call__(self, canvas: Canvas) -> bool:
-        """Mark finished rows in `canvas.done`; True when nothing is left to do."""
+    def __call__(self, canvas: Canvas) -> bool | Tensor:
+        """Mark finished rows in `canvas.done`; true when nothing is left to do (on the device, if it has to wait)."""
         ...
 
 
@@ -27,14 +29,15 @@ class AnswerEnd:
     """A text row is done once it holds an end token with no mask anywhere before it.
 
     The ends are the checkpoint's own (closing answer token, padding): the released code looks for an id the model
-    was not trained to end with, and an end with open masks to its left would cut an answer short.
+    was not trained to end with, and an end with open masks to its left would cut an answer short. A row that may
+    still change what it has written (editing, remasking) is not done.
     """
 
-    def __call__(self, canvas: Canvas) -> bool:
+    def __call__(self, canvas: Canvas) -> Tensor:
         ends = sum(canvas.ids == end for end in canvas.vocab.ends).bool() & canvas.editable
         masks_before = canvas.masked.cumsum(1)
-        canvas.done |= (ends & (masks_before == 0)).any(1)
-        return bool((canvas.done | ~canvas.masked.any(1)).all())
+        canvas.done |= (ends & (masks_before == 0)).any(1) & ~canvas.busy
+        return (canvas.done | ~(canvas.masked.any(1) | canvas.busy)).all()
 
 
 STOPPING = {"never-early": NeverEarly, "answer-end": AnswerEnd}
