@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("Answers", "dimoo.cli.ask:ask"),
     "inspect": ("Looking inside", "dimoo.cli.inspect:inspect"),
     "doctor": ("Looking inside", "dimoo.cli.doctor:doctor"),
+    "bench": ("Measuring", "dimoo.cli.bench:bench"),
     "train": ("Training", "dimoo.cli.train:train"),
 }
 """Name -> the heading it stands under in the help, and `module:function`, or a typer app of subcommands."""

@@ -6,9 +6,8 @@ row. Processors run in the order given, after the mask id is ruled out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -104,24 +103,26 @@ class RepetitionPenalty:
 PROCESSORS: dict[str, type] = {"credit": Credit, "repetition-penalty": RepetitionPenalty}
 
 
-def by_step(step: int, steps: int, filled: Tensor) -> Tensor | float:
+Ramp = Callable[[int, Tensor, Tensor], Tensor]
+"""(step, steps of each row (B, 1), share of the window's masks that is filled (B, 1)) -> (B, 1) in [0, 1]."""
+
+
+def by_step(step: int, steps: Tensor, filled: Tensor) -> Tensor:
     """0 at the first step, 1 at the last."""
-    return step / max(1, steps - 1)
+    return step / (steps - 1).clamp_min(1)
 
 
-def by_doubling(step: int, steps: int, filled: Tensor) -> Tensor | float:
+def by_doubling(step: int, steps: Tensor, filled: Tensor) -> Tensor:
     """(2^(s+1) - 1) / 2^S: the share written after a step of doubling commits; for `powers-of-two`."""
-    return (2 ** (step + 1) - 1) / 2**steps
+    return (2.0 ** (step + 1) - 1) / 2.0 ** steps.double()
 
 
-def by_share(step: int, steps: int, filled: Tensor) -> Tensor | float:
-    """The share of the window's masks that is filled: for rules whose number of steps is not known."""
+def by_share(step: int, steps: Tensor, filled: Tensor) -> Tensor:
+    """The share that is filled: for rules whose number of steps is not known."""
     return filled
 
 
-RAMPS: dict[str, Callable[[int, int, Tensor], Tensor | float]] = {
-    "step": by_step, "doubling": by_doubling, "share": by_share,
-}  # fmt: skip
+RAMPS: dict[str, Ramp] = {"step": by_step, "doubling": by_doubling, "share": by_share}
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class EarlyRejection:
 
     low: float = 0.4
     high: float = 1.0
-    ramp: Callable[[int, int, Tensor], Tensor | float] | str = field(default="step")
+    ramp: Ramp | str = "step"
 
     def __post_init__(self):
         if not 0 < self.low <= self.high <= 1:
@@ -146,14 +147,14 @@ class EarlyRejection:
             raise ValueError(f"unknown ramp {self.ramp!r}; allowed: {', '.join(RAMPS)}")
 
     def __call__(self, score: Tensor, probability: Tensor, is_end: Tensor, progress: tuple) -> tuple[Tensor, Tensor]:
-        """score, probability, is_end (B, M); progress (step, steps, filled (B, 1)) -> damped score and probability.
+        """score, probability, is_end (B, M); progress: what a `Ramp` takes -> damped score and probability.
 
         The score is a logarithm, so the factor is added to it as one.
         """
         ramp = RAMPS[self.ramp] if isinstance(self.ramp, str) else self.ramp
-        rise = torch.as_tensor(ramp(*progress), dtype=torch.float32, device=score.device).clamp(0, 1)
+        rise = ramp(*progress).float().clamp(0, 1)
         factor = torch.where(is_end, self.low + (self.high - self.low) * rise, 1.0)
-        return score + factor.clamp_min(math.exp(-100)).log(), probability * factor
+        return score + factor.log(), probability * factor
 
 
 REJECTIONS: dict[str, type] = {"eoser": EarlyRejection}

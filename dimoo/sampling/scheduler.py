@@ -105,7 +105,7 @@ class Scheduler:
         }
         if not open_ended:
             return Timetable(canvas, window, commits, table, **parts)
-        return OpenTimetable(canvas, window, commits, table, **parts, most=most, unroll=self.unroll)
+        return OpenTimetable(canvas, window, commits, table, **parts, most=most, unroll=self.unroll, adaptive=adaptive)
 
     def step(
         self, logits: Tensor, canvas: Canvas, rows: Tensor, valid: Tensor, timetable: Timetable, step: int, draw: int
@@ -147,7 +147,7 @@ class Scheduler:
         """The candidates with their order of preference."""
         score = self.confidence(log_p, ids).float()                             # (B, M)
         if self.reject is not None:
-            progress = (step, timetable.steps, timetable.planned(step)[0])
+            progress = (step, timetable.lasting, timetable.planned(step)[0])
             ends = torch.stack([ids + canvas.columns.start == end for end in canvas.vocab.ends]).any(0)
             score, probability = self.reject(score, probability, ends, progress)
         heat = self.temperature if self.rank_temperature is None else self.rank_temperature

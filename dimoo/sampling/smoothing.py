@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dimoo.cache.none import NoCache
@@ -33,7 +32,8 @@ class Smoothing:
 
     def __post_init__(self):
         if not 0 <= self.start <= self.most or self.rise < 0:
-            raise ValueError(f"smoothing needs 0 <= start <= most and rise >= 0, got {self.start, self.most, self.rise}")
+            given = f"{self.start}, {self.most} and {self.rise}"
+            raise ValueError(f"smoothing needs 0 <= start <= most and rise >= 0, got {given}")
 
     def open(self, steps: int) -> SmoothingSession:
         return SmoothingSession(self, self.cache.open(steps))

@@ -36,6 +36,11 @@ class Timetable:
     def steps(self) -> int:
         return self.table.shape[1]
 
+    @property
+    def lasting(self) -> Tensor:
+        """(B, 1) how many steps each row's schedule has: as many as it would have alone."""
+        return torch.tensor(self.window.steps, device=self.canvas.device)[:, None]
+
     def left(self, step: int) -> int:
         """Most positions any row has logits for at `step`."""
         return self.window.widest if self.looks else max(sum(row[step:]) for row in self.commits)
@@ -66,6 +71,7 @@ class OpenTimetable(Timetable):
     most: int = 0
     """Steps after which it is over in any case."""
     unroll: int = 1
+    adaptive: bool = True
     masks: int = field(default=0, init=False)
     """Most masks of any row when last looked at."""
     over: bool = field(default=False, init=False)
@@ -73,6 +79,11 @@ class OpenTimetable(Timetable):
     @property
     def steps(self) -> int:
         return self.most
+
+    @property
+    def lasting(self) -> Tensor:
+        """(B, 1) as many as there are masks, the most a rule that decides itself can need."""
+        return torch.tensor(self.window.counts, device=self.canvas.device)[:, None] if self.adaptive else super().lasting
 
     def idle(self, step: int) -> bool:
         if not self.over and step % self.unroll == 0:
