@@ -83,7 +83,9 @@ class OpenTimetable(Timetable):
     @property
     def lasting(self) -> Tensor:
         """(B, 1) as many as there are masks, the most a rule that decides itself can need."""
-        return torch.tensor(self.window.counts, device=self.canvas.device)[:, None] if self.adaptive else super().lasting
+        if not self.adaptive:
+            return super().lasting
+        return torch.tensor(self.window.counts, device=self.canvas.device)[:, None]
 
     def idle(self, step: int) -> bool:
         if not self.over and step % self.unroll == 0:
