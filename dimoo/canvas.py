@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dimoo.ops import scatter_rows
 from dimoo.stream import RandomStream
 from dimoo.vocab import Vocab
 
@@ -202,6 +203,11 @@ class Sequences:
         Rows that are not valid may lie in the padding behind a short answer; they are kept inside the sequence.
         """
         return (rows.repeat(len(self.branches), 1) + self.starts[:, None]).clamp_max(self.length - 1)
+
+    def spread(self, rows: Tensor, values: Tensor) -> Tensor:
+        """values (nB, M, D) at answer positions `rows` (B, M) -> (nB, L, D), zero elsewhere."""
+        wide = values.new_zeros(*self._ids.shape, values.shape[-1])
+        return scatter_rows(wide, rows.repeat(len(self.branches), 1) + self.starts[:, None], values)[:, : self.length]
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""

@@ -131,7 +131,10 @@ class Settings:
         return replace(self, **{name: value for name, value in wanted.items() if getattr(self, name) is None})
 
     def transfer_rule(self) -> TransferRule:
-        return build(self.rule or "quota", RULES, "rule")
+        rule = build(self.rule or "quota", RULES, "rule")
+        if missing := [name for name in ("adaptive", "uses_quota") if not hasattr(rule, name)]:
+            raise ValueError(f"rule {self.rule!r} has no {missing[0]!r}: see TransferRule in dimoo/sampling/rules.py")
+        return rule
 
     def scheduler(self) -> Scheduler:
         return Scheduler(

@@ -28,7 +28,6 @@ def problem(vocab, words, length=6):
 def test_right_answers_forwards_and_tokens_are_counted(vocab):
     words = [10, 11, 12, vocab.eoa]
     model = AnswerDenoiser({3 + k: word for k, word in enumerate(words)}, vocab.size)
-    model.config.d_model = 1
     posed = [problem(vocab, words), problem(vocab, [10, 11, 13])]
     recipes = {"llada": RECIPES["llada"], "fast": Recipe("", {"rule": "threshold(threshold={budget})"}, (0.5,))}
     first, *_, last = made = list(scores(model, vocab, posed, recipes, Defaults(), 6, CPU))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from dimoo.model import LLaDAConfig
@@ -104,9 +104,9 @@ def llada_tokenizer():
     """A tokenizer with the control tokens of LLaDA 8B, one token a letter."""
     letters = {letter: index for index, letter in enumerate("abcdefghijklmnopqrstuvwxyz:<>|_ ?")}
     made = Tokenizer(models.WordLevel(letters | {"[UNK]": len(letters)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
-    tokenizer.add_special_tokens({"additional_special_tokens": list(SPECIAL)})
+    tokenizer.add_tokens(list(SPECIAL), special_tokens=True)
     tokenizer.chat_template = TEMPLATE
     return tokenizer
 

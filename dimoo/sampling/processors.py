@@ -91,8 +91,9 @@ class RepetitionPenalty:
     def open(self, canvas: Canvas) -> Process:
         def process(logits: Tensor, rows: Tensor, open: Tensor) -> Tensor:
             start, width = canvas.columns.start, logits.shape[-1]
-            written = canvas.editable & (canvas.ids != canvas.vocab.mask)
-            tokens = torch.where(written, canvas.ids - start, width).clamp(0, width)     # (B, T), width: none
+            tokens = canvas.ids - start                                         # (B, T), width: none
+            counts = canvas.editable & ~canvas.masked & (tokens >= 0) & (tokens < width)
+            tokens = torch.where(counts, tokens, width)
             seen = logits.new_zeros(len(logits), width + 1, dtype=torch.bool).scatter(1, tokens, True)[:, None, :-1]
             punished = torch.where(logits > 0, logits / self.penalty, logits * self.penalty)
             return torch.where(seen, punished, logits)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dimoo.cache.none import NoCache
 from dimoo.canvas import Sequences
-from dimoo.ops import scatter_rows
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,7 @@ class SmoothingSession:
         share = logits.float().softmax(-1)
         if columns.start <= sequences.mask_id < columns.stop:                   # it leans to words, not to itself
             share[..., sequences.mask_id - columns.start] = 0
-        leaning = denoiser.embed(share, columns)                                # (nB, M, D)
-        self.lean = leaning.new_zeros(*sequences.ids.shape, leaning.shape[-1])
-        scatter_rows(self.lean, sequences.positions(rows), leaning)
+        self.lean = sequences.spread(rows, denoiser.embed(share, columns))      # (nB, L, D)
         return logits
 
 

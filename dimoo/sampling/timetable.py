@@ -100,13 +100,14 @@ class OpenTimetable(Timetable):
         return self.window.widest if self.looks else self.masks
 
     def quota(self, step: int) -> Tensor:
-        """Beyond the schedule its last step counts; one at least."""
-        if not self.table.shape[1]:
-            return self.table.new_ones(len(self.table))
-        return self.table[:, min(step, self.table.shape[1] - 1)].clamp_min(1)
+        """A rule that decides itself is asked for one at least, also behind the end of the schedule."""
+        asked = self.table[:, step] if step < self.table.shape[1] else self.table.new_zeros(len(self.table))
+        return asked.clamp_min(1) if self.adaptive else asked
 
     def planned(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """As things stand, since nothing is known in advance; one mask fewer than now may be put back."""
+        """As things stand, where nothing is known in advance; one mask fewer than now may be put back."""
+        if not self.adaptive and self.table.shape[1]:
+            return super().planned(min(step, self.table.shape[1] - 1))
         open = (self.canvas.masked & self.window.open).sum(1)
         filled = (1 - open / torch.tensor(self.window.counts, device=open.device).clamp_min(1))[:, None]
         return filled, filled, (open - 1).clamp_min(0)
