@@ -15,6 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dimoo.sampling.tokens import negative_entropy
+
 
 @dataclass
 class Candidates:
@@ -217,8 +219,7 @@ class EntropyBudget:
             raise ValueError(f"an entropy budget is 0 or more nats, got {self.budget}")
 
     def __call__(self, found: Candidates) -> Tensor:
-        log_p = found.log_p.float()
-        entropy = -(log_p.exp() * log_p.clamp_min(-1e4)).sum(-1).masked_fill(~found.open, torch.inf)
+        entropy = (-negative_entropy(found.log_p.float(), found.ids)).masked_fill(~found.open, torch.inf)
         ordered = entropy.sort(dim=1, stable=True)
         others = ordered.values.cumsum(1) - ordered.values                      # inf - inf: nan, taken by nobody
         others[:, 0] = 0.0
