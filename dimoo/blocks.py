@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from dimoo.canvas import Canvas, Window
 
@@ -27,14 +28,14 @@ class WholeCanvas:
         _check_steps(self.steps)
 
     def windows(self, canvas: Canvas) -> Iterator[Window]:
-        yield canvas.window(torch.ones_like(canvas.start), [self.steps] * len(canvas))
+        yield canvas.window(canvas.writable, [self.steps] * len(canvas))
 
 
 @dataclass(frozen=True)
 class LeftToRight:
     """Blocks of `block_length` masks, left to right (semi-autoregressive LLaDA); `steps` are shared among them.
 
-    Blocks are counted over the positions that were masked at the start, so fixed text inside costs nothing.
+    Blocks are counted over the positions that may be written, so fixed text inside costs nothing.
     Each row of a batch shares the steps among its own blocks, as it would alone; the longest wait sets the pace.
     """
 
@@ -47,13 +48,50 @@ class LeftToRight:
             raise ValueError(f"block_length must be at least 1, got {self.block_length}")
 
     def windows(self, canvas: Canvas) -> Iterator[Window]:
-        block = (canvas.start.cumsum(1) - 1) // self.block_length               # (B, T) number of each mask's block
+        block = (canvas.writable.cumsum(1) - 1) // self.block_length            # (B, T) number of each mask's block
         counts = (block.amax(1) + 1).tolist()                                   # blocks of each row
         steps = [max(1, self.steps // max(1, count)) for count in counts]
         for number in range(max(counts)):
-            window = canvas.window((block == number) & canvas.start, steps)
-            if any(window.counts):
+            window = canvas.window((block == number) & canvas.writable, steps)
+            if window.widest:
                 yield window
+
+
+@dataclass(frozen=True)
+class PowersOfTwo:
+    """Left-to-right windows of doubling size, each written in one step: ASS over several blocks (Yang et al. 2025).
+
+    The first window holds the small powers 1, 2, ... 2^(k-1) and gets k steps; the next ones hold 2^k, 2^(k+1), ... and
+    get one step each; the last takes the rest. Goes with the quota `powers-of-two`. An answer of G masks takes about
+    log2 G steps in all; `steps` below that put more into the last window.
+
+    Args:
+        steps: at most this many in all. first: the k of the first window.
+    """
+
+    steps: int = 128
+    first: int = 4
+
+    def __post_init__(self):
+        _check_steps(self.steps)
+        if self.first < 1:
+            raise ValueError(f"the first window needs at least 1 step, got {self.first}")
+
+    def windows(self, canvas: Canvas) -> Iterator[Window]:
+        first = min(self.first, self.steps)
+        place = canvas.writable.cumsum(1)                                       # (B, T) counts from 1
+        total = place.amax(1, keepdim=True)
+        last = (floor_log2(total + 1) - first).clamp(0, self.steps - first)     # a window ends at 2^k - 1
+        number = torch.minimum((floor_log2(place) - first + 1).clamp_min(0), last)
+        for index in range(int(last.max()) + 1):
+            window = canvas.window((number == index) & canvas.writable, [1 if index else first] * len(canvas))
+            if window.widest:
+                yield window
+
+
+def floor_log2(whole: Tensor) -> Tensor:
+    """Of integers; 0 for those below 2."""
+    return torch.frexp(whole.clamp_min(1).double()).exponent.long() - 1
 
 
 def _check_steps(steps: int) -> None:
@@ -61,4 +99,4 @@ def _check_steps(steps: int) -> None:
         raise ValueError(f"steps must be at least 1, got {steps}")
 
 
-BLOCKS = {"whole": WholeCanvas, "left-to-right": LeftToRight}
+BLOCKS = {"whole": WholeCanvas, "left-to-right": LeftToRight, "powers-of-two": PowersOfTwo}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dimoo.ops import scatter_rows
 from dimoo.packing import Packing
 from dimoo.stream import RandomStream
 from dimoo.vocab import Vocab
@@ -26,38 +27,47 @@ class Row:
         conditions: branch name -> ids that stand before the answer in that branch.
         columns: the vocabulary slice the masks are filled from.
         grid: (h, w) of an image answer, None for text.
+        rewritable: (T,) bool, tokens that stand there already and that token editing may replace; None: none.
     """
 
     answer: Tensor
     conditions: Mapping[str, Tensor]
     columns: slice
     grid: tuple[int, int] | None = None
+    rewritable: Tensor | None = None
 
 
 @dataclass
 class Update:
     """What a scheduler decided: `ids` are written at `rows` where `write` holds. All (B, M).
 
-    An id may be the mask id: that puts the position back to mask. `confidence` is the probability of each id.
+    `confidence` is the probability of each id. `back` (B, T) bool are positions put back to mask before that, and
+    `busy` (B,) bool the rows that may still change what they have written; None: none.
     """
 
     rows: Tensor
     ids: Tensor
     write: Tensor
     confidence: Tensor
+    back: Tensor | None = None
+    busy: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Window:
-    """The open part of the canvas: (B, T) bool, and per row the masks in it and how many steps they get."""
+    """The open part of the canvas: (B, T) bool, and per row the masks in it and how many steps they get.
+
+    widest: most positions of any row that may be written in it, masked or not.
+    """
 
     open: Tensor
     counts: list[int]
     steps: list[int]
+    widest: int = 0
 
 
 class Canvas:
-    """A batch of rows. Positions that were not masked at the start are fixed and never change."""
+    """A batch of rows. Positions neither masked at the start nor rewritable are fixed and never change."""
 
     def __init__(self, rows: Sequence[Row], vocab: Vocab, seeds: Sequence[tuple[int, int]], device="cpu"):
         if not rows:
@@ -74,8 +84,10 @@ class Canvas:
         padded = torch.nn.utils.rnn.pad_sequence([row.answer for row in rows], True, vocab.pad)
         self.start = padded == vocab.mask                                       # (B, T), on the host
         self.ids = padded.to(device)                                            # (B, T)
-        self.editable = self.start.to(device)                                   # (B, T)
+        self.writable = self.start | _rewritable(rows, self.start)              # (B, T), on the host
+        self.editable = self.writable.to(device)                                # (B, T)
         self.done = torch.zeros(len(rows), dtype=torch.bool, device=device)     # (B,)
+        self.busy = torch.zeros_like(self.done)                                 # (B,) may change what is written
         self.stream = RandomStream(list(seeds), device)
 
     def __len__(self) -> int:
@@ -92,22 +104,28 @@ class Canvas:
 
     def window(self, open: Tensor, steps: list[int]) -> Window:
         """A window over `open` (B, T) bool on the host, counting the masks it started with."""
-        return Window(open.to(self.device), (open & self.start).sum(1).tolist(), steps)
+        widest = int((open & self.writable).sum(1).max())
+        return Window(open.to(self.device), (open & self.start).sum(1).tolist(), steps, widest)
 
     def open_rows(self, window: Window, limit: int) -> tuple[Tensor, Tensor]:
         """The masked positions of a window, in order: rows (B, limit) and valid (B, limit) bool.
 
-        Rows with fewer than `limit` masks are filled up with other positions of theirs, not valid; all entries
-        of a row differ, so scattering is safe.
+        Rows with fewer than `limit` masks are filled up with other positions of theirs, not valid, first those of
+        the window that may be rewritten; all entries of a row differ, so scattering is safe.
         """
-        closed = ~(self.masked & window.open)
-        rows = closed.to(torch.uint8).argsort(dim=1, stable=True)[:, :limit]
-        return rows, ~closed.gather(1, rows)
+        masked = self.masked & window.open
+        order = 2 - masked.to(torch.uint8) - (self.editable & window.open).to(torch.uint8)
+        rows = order.argsort(dim=1, stable=True)[:, :limit]
+        return rows, masked.gather(1, rows)
 
     def apply(self, update: Update) -> None:
         """Write an update; fixed positions and finished rows stay as they are."""
         allowed = self.editable.gather(1, update.rows) & ~self.done[:, None]
         update.write = update.write & allowed
+        if update.back is not None:
+            self.ids = self.ids.masked_fill(update.back & self.editable & ~self.done[:, None], self.vocab.mask)
+        if update.busy is not None:
+            self.busy = update.busy
         current = self.ids.gather(1, update.rows)
         self.ids.scatter_(1, update.rows, torch.where(update.write, update.ids, current))
 
@@ -119,6 +137,15 @@ class Canvas:
     def row(self, index: int) -> Tensor:
         """A copy of the answer ids of one row without padding, on the host."""
         return self.ids[index, : self.lengths[index]].to("cpu", copy=True)
+
+
+def _rewritable(rows: Sequence[Row], like: Tensor) -> Tensor:
+    """(B, T) bool on the host."""
+    made = torch.zeros_like(like)
+    for index, row in enumerate(rows):
+        if row.rewritable is not None:
+            made[index, : len(row.answer)] = row.rewritable
+    return made
 
 
 class Sequences:
@@ -144,6 +171,9 @@ class Sequences:
         self.lengths: list[int] = lengths.tolist()
         self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
         self.busy = [True] * len(self.lengths)
+        self.number, self.first_open, self.last_open = 0, self.starts, self.starts
+        self.soft: Tensor | None = None
+        """(nB, L, D) added to the embeddings, see `dimoo.sampling.smoothing`."""
         self._views: dict[int, Sequences] = {}
         self._mask()
         self.read(canvas)
@@ -164,9 +194,22 @@ class Sequences:
         return self._ids[:, : self.length]
 
     @property
+    def mask_id(self) -> int:
+        return self.vocab.mask
+
+    @property
     def masked(self) -> Tensor:
         """(nB, L) bool: positions that hold the mask id."""
         return (self.ids == self.vocab.mask) & self.real
+
+    def enter(self, window: Window, number: int) -> None:
+        """Remember where the open window lies: its number, and per sequence the first and last absolute position."""
+        places = torch.arange(window.open.shape[1], device=window.open.device).expand_as(window.open)
+        first = places.masked_fill(~window.open, window.open.shape[1] - 1).amin(1)
+        last = places.masked_fill(~window.open, 0).amax(1)
+        count = len(self.branches)
+        self.number = number
+        self.first_open, self.last_open = (edge.repeat(count) + self.starts for edge in (first, last))     # (nB,)
 
     def read(self, canvas: Canvas, busy: Sequence[bool] | None = None) -> None:
         """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read.
@@ -183,15 +226,22 @@ class Sequences:
         """
         return (rows.repeat(len(self.branches), 1) + self.starts[:, None]).minimum(self.ends[:, None] - 1)
 
+    def spread(self, rows: Tensor, values: Tensor) -> Tensor:
+        """values (nB, M, D) at answer positions `rows` (B, M) -> (nB, L, D), zero elsewhere."""
+        wide = values.new_zeros(*self._ids.shape, values.shape[-1])
+        return scatter_rows(wide, rows.repeat(len(self.branches), 1) + self.starts[:, None], values)[:, : self.length]
+
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""
         if branches == len(self.branches):
             return self
+        n = branches * self.count
         if branches not in self._views:
-            self._views[branches] = self._part(slice(0, branches * self.count))
+            self._views[branches] = self._part(slice(0, n))
             self._views[branches].branches = self.branches[:branches]
         view = self._views[branches]
-        view.busy = self.busy[: branches * self.count]
+        view.busy, view.number = self.busy[:n], self.number
+        view.first_open, view.last_open = self.first_open[:n], self.last_open[:n]
         return view
 
     def take(self, members: list[int]) -> Sequences:
@@ -204,7 +254,8 @@ class Sequences:
         numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
         for name in ("prefixes", "lengths", "busy"):
             setattr(part, name, [getattr(self, name)[index] for index in numbers])
-        for name in ("_ids", "starts", "ends", "where", "real"):
+        for name in ("_ids", "starts", "ends", "where", "real", "first_open", "last_open"):
             setattr(part, name, getattr(self, name)[chosen])
+        part.soft = None if self.soft is None else self.soft[chosen]
         part._mask()
         return part

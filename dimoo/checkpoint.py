@@ -73,6 +73,8 @@ def write_index(folder: Path, defaults: Defaults, version: str) -> None:
 def forget_places(folder: Path) -> None:
     """Take out of a saved folder where its parts came from: that is no property of theirs, and names the machine."""
     for name, fields in PLACES.items():
+        if not (folder / name).exists():                        # a checkpoint of text alone has no image tokenizer
+            continue
         stated = json.loads((folder / name).read_text("utf-8"))
         kept = {field: value for field, value in stated.items() if field not in fields}
         if kept != stated:

@@ -28,10 +28,10 @@ from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
 from dimoo.seeds import seeds_for
 from dimoo.settings import Defaults, Settings
-from dimoo.tasks import TASKS, Ask, Codec, Edit, Inpaint, Task, TextToImage, expand
+from dimoo.tasks import TASKS, Ask, Codec, Edit, Infill, Inpaint, Rewrite, Task, Text, TextToImage, expand
 from dimoo.tasks.base import to_pixels
 from dimoo.text import TextTokenizer
-from dimoo.vocab import Vocab
+from dimoo.vocab import Vocab, is_text_only
 from tokenizers_vq import VQImageTokenizer
 
 OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
@@ -58,19 +58,22 @@ class DiMOOPipeline(DiffusionPipeline):
     """Draw, edit, fill and answer with one model.
 
     Args:
-        model: the denoiser. tokenizer: a transformers tokenizer. vqvae: a diffusers VQModel.
+        model: the denoiser. tokenizer: a transformers tokenizer. vqvae: a diffusers VQModel, None for text alone.
         defaults: sampling defaults, see `Defaults`.
     """
 
     model_cpu_offload_seq = "model->vqvae"
+    _optional_components = ["vqvae"]
     _callback_tensor_inputs = list(CALLBACK_TENSORS)
 
-    def __init__(self, model: LLaDAForMultiModalGeneration, tokenizer, vqvae: VQModel, defaults: dict | None = None):
+    def __init__(
+        self, model: LLaDAForMultiModalGeneration, tokenizer, vqvae: VQModel | None = None, defaults: dict | None = None
+    ):
         super().__init__()
         self.register_modules(model=model, tokenizer=tokenizer, vqvae=vqvae)
         self.defaults = Defaults.read(defaults or {})
-        images = VQImageTokenizer(vqvae)
-        vocab = Vocab.from_checkpoint(tokenizer, model.config, images.codebook_size)
+        images = None if vqvae is None else VQImageTokenizer(vqvae)
+        vocab = Vocab.from_checkpoint(tokenizer, model.config, images and images.codebook_size)
         self.codec = Codec(TextTokenizer(tokenizer, vocab), images, self.defaults.image_side)
         self._interrupt = False
 
@@ -96,8 +99,10 @@ class DiMOOPipeline(DiffusionPipeline):
         model = LLaDAForMultiModalGeneration.from_pretrained(folder, dtype=wanted, **placement).eval()
         with naming(folder, "tokenizer"):
             tokenizer = AutoTokenizer.from_pretrained(folder)
-        with naming(folder / "vqvae", "image tokenizer"):
-            vqvae = VQModel.from_pretrained(folder, subfolder="vqvae").float().eval()
+        vqvae = None
+        if (folder / "vqvae").is_dir() or not is_text_only(tokenizer):
+            with naming(folder / "vqvae", "image tokenizer"):
+                vqvae = VQModel.from_pretrained(folder, subfolder="vqvae").float().eval()
         pipeline = cls(model, tokenizer, vqvae)
         pipeline.set_defaults(read_defaults(folder))
         return pipeline
@@ -112,7 +117,8 @@ class DiMOOPipeline(DiffusionPipeline):
         folder.mkdir(parents=True, exist_ok=True)
         self.model.save_pretrained(folder, **kwargs)
         self.tokenizer.save_pretrained(folder)
-        self.vqvae.save_pretrained(folder / "vqvae")
+        if self.vqvae is not None:
+            self.vqvae.save_pretrained(folder / "vqvae")
         forget_places(folder)
         write_index(folder, self.defaults, __version__)
 
@@ -147,6 +153,23 @@ class DiMOOPipeline(DiffusionPipeline):
         pictures = [] if image is None else [load_image(source) for source in _listed(image)]
         length = _or(length, self.defaults.text_length)
         return self.run([Ask(text, pictures, history, length) for text in _listed(question)], **options)
+
+    def write(
+        self, prompt, *, history: Sequence[tuple[str, str]] = (), length: int | None = None, **options
+    ) -> DiMOOPipelineOutput:
+        """Answer one prompt or several in words, through the checkpoint's chat template if it has one."""
+        length = _or(length, self.defaults.text_length)
+        return self.run([Text(text, length, history) for text in _listed(prompt)], **options)
+
+    def infill(self, parts: Sequence[str | int], *, prompt: str = Infill.prompt, **options) -> DiMOOPipelineOutput:
+        """Fill the holes of one passage: words, and numbers of masks, such as ["the ", 2, " circle"]."""
+        return self.run([Infill(parts, prompt)], **options)
+
+    def rewrite(
+        self, text, *, prompt: str = Rewrite.prompt, keep: Sequence = (), reopen: Sequence = (), **options
+    ) -> DiMOOPipelineOutput:
+        """Change one passage or several in place: `keep` is locked, `reopen` decided anew, see `Rewrite`."""
+        return self.run([Rewrite(each, prompt, keep, reopen) for each in _listed(text)], **options)
 
     def __call__(self, prompt=None, *, task: str | None = None, image=None, mask_image=None, **options):
         """Any task by name; without `task` it follows from what is given (a mask: inpaint, an image: edit)."""

@@ -1,16 +1,21 @@
-"""From what a user gives (an object, a table key, `module:Name`, `file.py:Name`) to the variant itself."""
+"""From what a user gives (an object, a table key, `module:Name`, `file.py:Name`) to the variant itself.
+
+`build` also takes settings in brackets, as in `threshold(threshold=0.8)` or `mine.py:Mine(speed=2)`.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -36,6 +41,47 @@ def resolve(name: str | T, table: Mapping[str, T], kind: str) -> T:
         public = [key for key in vars(module) if not key.startswith("_")]
         raise ValueError(f"{kind} {name!r}: {source} has no {attribute!r}{choices(attribute, public)}")
     return getattr(module, attribute)
+
+
+def build(spec: Any, table: Mapping[str, Any], kind: str, **offered: Any) -> Any:
+    """The object that `spec` describes, built if it is a class: a name with or without settings in brackets.
+
+    `offered` are settings a class gets if it has such fields and the brackets do not say otherwise. Raises
+    ValueError for a setting that there is not, listing those there are.
+    """
+    if not isinstance(spec, str):
+        return spec(**_fitting(spec, offered)) if isinstance(spec, type) else spec
+    name, bracket, rest = spec.strip().partition("(")
+    stated = _read_settings(spec, kind) if bracket else {}
+    made = resolve(name.strip(), table, kind)
+    if not isinstance(made, type):
+        if stated:
+            raise ValueError(f"{kind} {name!r} has no settings, got {spec!r}")
+        return made
+    known = inspect.signature(made).parameters
+    if unknown := [key for key in stated if key not in known]:
+        raise ValueError(f"{kind} {name!r} has no setting {unknown[0]!r}{choices(unknown[0], known)}")
+    return made(**_fitting(made, offered) | stated)
+
+
+def _fitting(made: type, offered: Mapping[str, Any]) -> dict[str, Any]:
+    known = inspect.signature(made).parameters
+    return {key: value for key, value in offered.items() if key in known}
+
+
+def _read_settings(spec: str, kind: str) -> dict[str, Any]:
+    """ "name(a=1, b=word)" -> {"a": 1, "b": "word"}; values are numbers, words, None, True, False or tuples."""
+    try:
+        call = ast.parse("f" + spec[spec.index("(") :].strip(), mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        return {word.arg: _value(word.value) for word in call.keywords if word.arg is not None}
+    except (ValueError, SyntaxError) as error:
+        raise ValueError(f"{kind}: {spec!r} is not of the form name(setting=value, ...)") from error
+
+
+def _value(node: ast.expr) -> Any:
+    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
 def choices(name: str, known: Iterable[str]) -> str:

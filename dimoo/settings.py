@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dimoo.blocks import BlockSchedule, LeftToRight, WholeCanvas
+from dimoo.blocks import BLOCKS, BlockSchedule
 from dimoo.cache import CACHES, NoCache
 from dimoo.guidance import GUIDERS, Guider, NestedGuidance, NoGuidance, TextGuidance, TextImageGuidance
 from dimoo.presets import read_preset
-from dimoo.resolve import resolve
+from dimoo.resolve import build, resolve
 from dimoo.sampling import (
     ANNEALINGS,
+    CONFIDENCES,
+    EDITINGS,
     NOISES,
+    PROCESSORS,
     QUOTAS,
+    REJECTIONS,
+    REMASKINGS,
+    RULES,
+    SMOOTHINGS,
     AnswerEnd,
     EarlyFinish,
     NeverEarly,
     NoMasks,
     Scheduler,
+    TransferRule,
     Truncation,
-)
+)  # fmt: skip
 from dimoo.sampling.stopping import StoppingCriteria
 
 
@@ -72,6 +81,15 @@ class Settings:
         cache: a key of CACHES or a policy object; None: the preset's.
         cache_ratio, cache_warmup, cache_refresh, cache_drift: numbers of the cache, see `MaxLogitCache`.
         early_finish: commit the rest at once when all of it is this probable; None: the preset's.
+        rule: transfer rule, of RULES; None: by quota. Rules that decide themselves need no number of steps.
+        confidence: how candidates are ordered, of CONFIDENCES.
+        processors: of PROCESSORS, several with commas between them or as a list.
+        reject: damping of early end tokens, of REJECTIONS. remask: of REMASKINGS. editing: of EDITINGS.
+        windows: which part is open, of BLOCKS; None: everything for pictures, blocks from left to right for text.
+        smoothing: soft embeddings of undecided positions, of SMOOTHINGS.
+        unroll: steps between two looks of the host at the device, for rules that decide themselves.
+
+    Each of these, and the cache, may carry settings of its own: `rule="threshold(threshold=0.8)"`.
     """
 
     num_inference_steps: int | None = None
@@ -95,6 +113,15 @@ class Settings:
     cache_refresh: int | None = None
     cache_drift: float | None = None
     early_finish: float | None = None
+    rule: Any = None
+    confidence: Any = None
+    processors: Any = None
+    reject: Any = None
+    remask: Any = None
+    editing: Any = None
+    windows: Any = None
+    smoothing: Any = None
+    unroll: int | None = None
 
     def __post_init__(self):
         for name in ("guidance_scale", "image_guidance_scale", "temperature", "rank_temperature"):
@@ -102,10 +129,16 @@ class Settings:
             if value is not None and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         read_preset(self.preset)
-        for name in ("num_inference_steps", "block_length"):
+        for name in ("num_inference_steps", "block_length", "unroll"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if self.quota is not None and not self.transfer_rule().uses_quota:
+            fitting = [name for name, rule in RULES.items() if rule.uses_quota]
+            raise ValueError(
+                f"rule {self.rule!r} decides itself how many tokens it writes, so quota {self.quota!r} has no meaning; "
+                f"a quota goes with: {', '.join(fitting)}"
+            )
 
     def filled(self, defaults: Defaults, kind: str) -> Settings:
         """The same with the checkpoint's defaults for a kind of task (`draw`, `edit`, `text`) in place of None."""
@@ -116,22 +149,33 @@ class Settings:
             "image_guidance_scale": defaults.image_guidance_scale if edit else 0.0,
             "guidance": {"draw": "text", "edit": "text+image"}.get(kind, "none"),
             "temperature": {"draw": defaults.temperature, "edit": defaults.edit_temperature}.get(kind, 0.0),
-            "quota": "cosine" if picture else "even",
+            "quota": ("cosine" if picture else "even") if self.transfer_rule().uses_quota else None,
             "block_length": defaults.block_length,
         }
         return replace(self, **{name: value for name, value in wanted.items() if getattr(self, name) is None})
 
-    def scheduler(self) -> Scheduler | EarlyFinish:
-        scheduler = Scheduler(
-            quota=resolve(self.quota, QUOTAS, "quota"),
+    def transfer_rule(self) -> TransferRule:
+        rule = build(self.rule or "quota", RULES, "rule")
+        if missing := [name for name in ("adaptive", "uses_quota") if not hasattr(rule, name)]:
+            raise ValueError(f"rule {self.rule!r} has no {missing[0]!r}: see TransferRule in dimoo/sampling/rules.py")
+        return rule if self.finish_bound is None else EarlyFinish(rule, self.finish_bound)
+
+    def scheduler(self) -> Scheduler:
+        return Scheduler(
+            quota=resolve(self.quota or "even", QUOTAS, "quota"),
             temperature=self.temperature,
             rank_temperature=self.rank_temperature,
             anneal=resolve(self.anneal, ANNEALINGS, "annealing"),
             truncation=Truncation(self.top_k, self.top_p, self.min_p),
-            noise=_made(resolve(self.noise, NOISES, "noise")),
+            noise=build(self.noise, NOISES, "noise"),
+            confidence=resolve(self.confidence or "probability", CONFIDENCES, "confidence"),
+            rule=self.transfer_rule(),
+            processors=[build(one, PROCESSORS, "processor") for one in listed(self.processors)],
+            reject=self.reject and build(self.reject, REJECTIONS, "early rejection"),
+            remask=self.remask and build(self.remask, REMASKINGS, "remasking"),
+            edit=self.editing and build(self.editing, EDITINGS, "editing"),
+            unroll=self.unroll or 1,
         )
-        bound = self.finish_bound
-        return scheduler if bound is None else EarlyFinish(scheduler, bound)
 
     @property
     def finish_bound(self) -> float | None:
@@ -145,9 +189,9 @@ class Settings:
         return guider if interval is None else GUIDERS["interval"](guider, *interval)
 
     def blocks(self, kind: str) -> BlockSchedule:
-        if kind != "text":
-            return WholeCanvas(self.num_inference_steps)
-        return LeftToRight(self.num_inference_steps, self.block_length)
+        windows = self.windows or ("whole" if kind != "text" else "left-to-right")
+        offered = {"steps": self.num_inference_steps, "block_length": self.block_length}
+        return build(windows, BLOCKS, "block schedule", **offered)
 
     def stop(self, kind: str) -> StoppingCriteria:
         if kind == "text":
@@ -156,14 +200,15 @@ class Settings:
 
     def cache_policy(self):
         preset = read_preset(self.preset)
-        policy = preset.policy() if self.cache is None else _made(resolve(self.cache, CACHES, "cache"))
+        policy = preset.policy() if self.cache is None else build(self.cache, CACHES, "cache")
         given = {name: getattr(self, f"cache_{name}") for name in ("ratio", "warmup", "refresh", "drift")}
         given = {name: value for name, value in given.items() if value is not None}
         for name in given:
             if not hasattr(policy, name):
                 named = "none" if isinstance(policy, NoCache) else type(policy).__name__
                 raise ValueError(f"cache_{name} is for the max-logit cache, and the cache is {named}")
-        return replace(policy, **given) if given else policy
+        policy = replace(policy, **given) if given else policy
+        return build(self.smoothing, SMOOTHINGS, "smoothing", cache=policy) if self.smoothing else policy
 
 
 SCALED = {
@@ -175,8 +220,10 @@ SCALED = {
 """Guider name -> from the text and image scales."""
 
 
-def _made(variant):
-    """An object as it is, a class built with its defaults."""
-    return variant() if isinstance(variant, type) else variant
+def listed(given: Any) -> list:
+    """Several specifications: a list of them, one of them, or a string with commas between them."""
+    if given is None or isinstance(given, list | tuple):
+        return list(given or ())
+    return [part.strip() for part in re.split(r",(?![^()]*\))", given)] if isinstance(given, str) else [given]
 
 

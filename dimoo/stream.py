@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
-TOKEN, RANK = 1, 2
+TOKEN, RANK, PUT_BACK = 1, 2, 3
 """Purposes: draws of one purpose are independent of those of another."""
 
 

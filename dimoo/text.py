@@ -96,7 +96,48 @@ class TextTokenizer:
         """<user>T</user>."""
         return self.spell(self.tags["<user>"], text, self.tags["</user>"])
 
-    def decode(self, ids: Tensor | list[int]) -> str:
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """Ids that open and close an answer inside the canvas: the answer tokens, or nothing under a chat template."""
+        return ([], []) if self.vocab.boa is None else ([self.vocab.boa], [self.vocab.eoa])
+
+    def chat(self, turns: Sequence[tuple[str, str]], images: Sequence[Tensor] = ()) -> list[int]:
+        """The ids before an open answer: earlier (question, answer) turns and a last question, whose answer counts
+        as nothing. The images stand in the first turn. A checkpoint of text alone has a chat template of its own."""
+        if self.vocab.boa is None:
+            return self._templated(turns)
+        v, (first, *rest) = self.vocab, turns
+        ids = self.first_turn("understanding", first[0], images)
+        for (_, answer), (question, _) in zip(turns, rest, strict=False):
+            ids += [v.boa, *self.encode(answer), v.eoa, *self.next_turn(question)]
+        return ids
+
+    def _templated(self, turns: Sequence[tuple[str, str]]) -> list[int]:
+        """Through the checkpoint's template: rendered with markers in place of the words, so these stay plain text."""
+        said = [text for turn in turns for text in turn][:-1]                   # the last answer is still open
+        roles = ("user", "assistant")
+        messages = [{"role": roles[k % 2], "content": f"\ue000{k}\ue001"} for k in range(len(said))]
+        shown = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        ids: list[int] = []
+        for k, part in enumerate(re.split("\ue000(\\d+)\ue001", shown)):
+            ids += self.encode(said[int(part)]) if k % 2 else self._plain(part)
+        return ids
+
+    def preview(self, ids: Tensor | list[int], mask: str = "░") -> str:
+        """Text of an unfinished answer up to an end token without masks before it; `mask` stands for each open one."""
+        made, words = [], []
+        for index in ids.tolist() if isinstance(ids, Tensor) else ids:
+            if index == self.vocab.mask:
+                made, words = [*made, self.decode(words, strip=False), mask], []
+            elif index in self.vocab.ends:
+                if mask not in made:
+                    break
+                made, words = [*made, self.decode(words, strip=False)], []
+            else:
+                words.append(index)
+        return "".join([*made, self.decode(words, strip=False)])
+
+    def decode(self, ids: Tensor | list[int], strip: bool = True) -> str:
         """Text of an answer, up to its first end token; control tokens and masks are left out."""
         words = []
         for index in ids.tolist() if isinstance(ids, Tensor) else ids:
@@ -104,4 +145,5 @@ class TextTokenizer:
                 break
             if index not in self._control_ids and index < self.vocab.image_offset:
                 words.append(index)
-        return self.tokenizer.decode(words, skip_special_tokens=True).strip()
+        text = self.tokenizer.decode(words, skip_special_tokens=True)
+        return text.strip() if strip else text

@@ -18,6 +18,8 @@ TOKEN_STRINGS: dict[str, tuple[str, ...]] = {
     "eoa": ("</answer>",),
 }
 """Role -> the token strings it goes by: ours first, then the hosted checkpoint's (it reuses reserved tokens)."""
+TEXT_ONLY: dict[str, tuple[str, ...]] = {"mask": ("<|mdm_mask|>",), "pad": ("<|endoftext|>",), "eoa": ("<|eot_id|>",)}
+"""The same for checkpoints without pictures (LLaDA 8B, 1.5): turns end with one token, padding is another."""
 
 
 class CheckpointError(ValueError):
@@ -28,16 +30,17 @@ class CheckpointError(ValueError):
 class Vocab:
     """Ids of one checkpoint. Image code k has the id `image_offset + k`, 0 <= k < codebook_size.
 
-    boi / eoi open and close an image, boa / eoa an answer; `newline` ends each row of an image.
+    boi / eoi open and close an image, boa / eoa an answer; `newline` ends each row of an image. A checkpoint of text
+    alone has None for boa and everything about images, and no codes.
     """
 
     mask: int
     pad: int
-    newline: int
-    boi: int
-    eoi: int
-    uncondition: int
-    boa: int
+    newline: int | None
+    boi: int | None
+    eoi: int | None
+    uncondition: int | None
+    boa: int | None
     eoa: int
     image_offset: int
     codebook_size: int
@@ -51,6 +54,8 @@ class Vocab:
             )
         for name in TOKEN_STRINGS:
             value = getattr(self, name)
+            if value is None and name not in TEXT_ONLY:
+                continue
             if not 0 <= value < self.size or value in range(*self.codes.indices(self.size)):
                 raise CheckpointError(f"the id of {name!r} is {value}: outside the vocabulary or an image code")
 
@@ -80,6 +85,8 @@ class Vocab:
             CheckpointError: a token or field is missing, or two sources contradict each other.
         """
         known = tokenizer.get_vocab()
+        if codebook_size is None and is_text_only(tokenizer):
+            return cls._text_only(known, config)
         ids = {role: _find(role, strings, known) for role, strings in TOKEN_STRINGS.items()}
         if config.mask_token_id != ids["mask"]:
             raise CheckpointError(
@@ -92,6 +99,15 @@ class Vocab:
             raise CheckpointError(f"config.json: codebook_size={stated}, but the image tokenizer has {codebook_size}")
         offset = config.image_token_offset if config.image_token_offset is not None else max(ids.values()) + 1
         return cls(**ids, image_offset=offset, codebook_size=stated or codebook_size, size=config.vocab_size)
+
+    @classmethod
+    def _text_only(cls, known: dict[str, int], config) -> Vocab:
+        ids = dict.fromkeys(TOKEN_STRINGS) | {role: _find(role, strings, known) for role, strings in TEXT_ONLY.items()}
+        if config.mask_token_id != ids["mask"]:
+            raise CheckpointError(
+                f"config.json: mask_token_id={config.mask_token_id}, but the tokenizer says {ids['mask']}"
+            )
+        return cls(**ids, image_offset=config.vocab_size, codebook_size=0, size=config.vocab_size)
 
     def lay_out(self, codes: Tensor) -> Tensor:
         """codes (h, w) or a canvas of ids already -> the ids of one image: boi, {w codes, newline} x h, eoi."""
@@ -119,6 +135,13 @@ class Vocab:
     def cells(ids: Tensor, height: int, width: int) -> Tensor:
         """ids of one image, finished or not -> the ids of its cells (height, width), without markers and row ends."""
         return ids[1:-1].view(height, width + 1)[:, :-1]
+
+
+def is_text_only(tokenizer) -> bool:
+    """Whether a tokenizer is that of a checkpoint without pictures."""
+    known = tokenizer.get_vocab().keys()
+    has = all(known & set(strings) for strings in TEXT_ONLY.values())
+    return has and not any(known & set(TOKEN_STRINGS[role]) for role in ("boi", "boa"))
 
 
 def _find(role: str, strings: tuple[str, ...], known: dict[str, int]) -> int:

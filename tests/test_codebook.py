@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from dimoo_training.twins import pairs, shared_cells, twin
 from torch import nn
 
 from dimoo_training import world as w
 from dimoo_training.codebook import FAR, Codebook, compact, merge_doubles, nearest
-from dimoo_training.twins import pairs, shared_cells, twin
 from tokenizers_vq import VQImageTokenizer
 
 FIRST = w.WORLDS["first"]

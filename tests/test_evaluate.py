@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from dimoo_training.evaluate import ASKED, DRAWN, EDITED, asked, bootstrap, chunks, drawn, edited, evaluate, write
 from PIL import Image
 
 from dimoo.tasks import Ask, Edit
 from dimoo_training import world as w
-from dimoo_training.evaluate import ASKED, DRAWN, EDITED, asked, bootstrap, chunks, drawn, edited, evaluate, write
 
 WORLD = w.WORLDS["first"]
 NOISE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))

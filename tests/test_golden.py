@@ -25,12 +25,11 @@ def replay(folder, capsys, monkeypatch):
 def test_every_case_replays(family, capsys, monkeypatch):
     code, lines = replay(GOLDEN / family, capsys, monkeypatch)
     assert code == 0, lines
-    cases = json.loads((GOLDEN / family / "meta.json").read_text())["cases"]
-    assert [line.split()[1] for line in lines if line.startswith("ok")] == list(cases)
+    cases = list(json.loads((GOLDEN / family / "meta.json").read_text())["cases"])
     text = GOLDEN / family / "text_meta.json"
-    later = [line.split()[-1] for line in lines if line.startswith("not yet")]
-    assert later == (list(json.loads(text.read_text())) if text.exists() else [])
-    assert len(lines) == len(cases) + len(later)
+    cases += list(json.loads(text.read_text())) if text.exists() else []
+    assert [line.split()[1] for line in lines if line.startswith("ok")] == cases
+    assert len(lines) == len(cases)
 
 
 CORRUPTIONS = {
@@ -64,8 +63,35 @@ def test_any_difference_is_found_and_named(tmp_path, capsys, monkeypatch):
     for key, words in CORRUPTIONS.items():
         case = next(line for line in lines if line.split()[1] == key.partition(".")[0])
         assert case.startswith("FAIL") and words in case
-    spared = {"t2i1", "t2i2", "i2i1", "inpaint", "mmu0", "mmu2"}
+    spared = {"t2i1", "t2i2", "i2i1", "inpaint", "mmu0", "mmu2", *json.loads((folder / "text_meta.json").read_text())}
     assert {line.split()[1] for line in lines if line.startswith("ok")} == spared
+
+
+TEXT_CORRUPTIONS = {
+    "full1.output_ids": "output_ids: 1 of 43 differ",
+    "dual_cache2.output_ids": "output_ids: 1 of 43 differ",
+    "credit.ids_after": "ids after step 3: 1 of 24 differ",
+    "select2.hierarchy_0.9_0.4.positions": "select2.hierarchy_0.9_0.4.positions: 1 of 48 differ",
+}
+
+
+def test_differences_of_text_are_found_and_named(tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "mha"
+    shutil.copytree(GOLDEN / "mha", folder)
+    traces = load_file(folder / "text_traces.safetensors")
+    for key in TEXT_CORRUPTIONS:
+        corrupt(traces[key])
+    save_file(traces, folder / "text_traces.safetensors")
+    meta = json.loads((folder / "text_meta.json").read_text())
+    meta["prefix_cache0"]["forward_calls"] = 7
+    (folder / "text_meta.json").write_text(json.dumps(meta))
+    code, lines = replay(folder, capsys, monkeypatch)
+    failed = [line for line in lines if line.startswith("FAIL")]
+    wanted = {key.partition(".")[0]: words for key, words in TEXT_CORRUPTIONS.items()}
+    wanted["select"] = wanted.pop("select2")
+    wanted["prefix_cache0"] = "8 forwards instead of at most 7"
+    assert code == 1 and {line.split()[1] for line in failed} == set(wanted)
+    assert all(wanted[line.split()[1]] in line for line in failed)
 
 
 CHANGES = {

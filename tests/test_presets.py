@@ -5,11 +5,12 @@ import torch
 
 from dimoo.cache import MaxLogitCache, NoCache, SourceReuse, published
 from dimoo.cache.graphs import GraphedPasses
-from dimoo.canvas import Canvas, Row, Update
+from dimoo.canvas import Canvas, Row
 from dimoo.guidance import GuidanceInterval, TextGuidance
 from dimoo.model import AnswerDenoiser
 from dimoo.presets import POLICIES, PRESETS, read_preset
-from dimoo.sampling import EarlyFinish, NoMasks, Scheduler, denoise
+from dimoo.sampling import Candidates, EarlyFinish, NoMasks, Scheduler, denoise
+from dimoo.sampling.rules import Quota
 from dimoo.settings import Defaults, Settings
 
 
@@ -44,7 +45,7 @@ def test_one_preset_over_another():
     cache, guider, scheduler, stop = slots(preset="fast+interval+early-finish")
     assert isinstance(cache, MaxLogitCache) and cache.reuse == SourceReuse(32)
     assert guider == GuidanceInterval(TextGuidance(4.0), 0.0, 0.75)
-    assert isinstance(scheduler, EarlyFinish) and stop == NoMasks()
+    assert isinstance(scheduler.rule, EarlyFinish) and stop == NoMasks()
     assert read_preset("balanced+fast").cache == PRESETS["fast"].cache
     assert read_preset("source-reuse").policy() == POLICIES["source-reuse"].reuse
 
@@ -85,23 +86,19 @@ def test_the_rest_is_committed_once_all_of_it_is_sure(vocab, bound, steps):
     """The surest go first, so with answers that do not depend on each other it is all at once or never."""
     certainty = torch.tensor([0.99] * 9 + [0.7, 0.9])  # the last mask stands at position 9
     model = AnswerDenoiser(torch.arange(8, 19), vocab.size, certainty)
-    plain = Scheduler(quota=lambda masks, count: [1] * masks, temperature=0)
+    scheduler = Scheduler(quota=lambda masks, count: [1] * masks, temperature=0, rule=EarlyFinish(Quota(), bound))
     canvas, taken = sure_canvas(vocab), []
-    made = {"scheduler": EarlyFinish(plain, bound), "stop": NoMasks()}
+    made = {"scheduler": scheduler, "stop": NoMasks()}
     denoise(canvas, model, **made, on_step=lambda step: taken.append(int(step.update.write.sum())))
     assert not canvas.masked.any() and sum(taken) == 16 and len(taken) == steps
 
 
-def test_each_row_finishes_for_itself(vocab):
-    class One:
-        def step(self, logits, canvas, rows, valid):
-            write = torch.zeros_like(valid).index_fill(1, torch.tensor([0]), True)
-            return Update(rows, rows, write, logits)
-
+def test_each_row_finishes_for_itself():
     sure = torch.tensor([[0.95, 0.91, 0.92], [0.95, 0.5, 0.92], [0.95, 0.5, 0.92]])
-    valid = torch.tensor([[True, True, True], [True, True, True], [True, False, True]])
-    update = EarlyFinish(One(), 0.9).step(sure, None, torch.arange(3).expand(3, -1), valid)
-    assert update.write.tolist() == [[True] * 3, [True, False, False], [True, False, True]]
+    open = torch.tensor([[True, True, True], [True, True, True], [True, False, True]])
+    ids = torch.arange(3).expand(3, -1)
+    found = Candidates(ids, open, ids, None, sure, sure, torch.ones(3, dtype=torch.long), 0, None)
+    assert EarlyFinish(Quota(), 0.9)(found).tolist() == [[True] * 3, [True, False, False], [True, False, True]]
 
 
 def test_recorded_passes_are_replayed_with_new_ids():

@@ -28,6 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mask = Image.new("L", Image.open(place / "circle.png").size, 0)
     mask.paste(255, (16, 16, 32, 32))
     mask.save(place / "mask.png")
+    (place / "mine.py").write_text(next(block for block in BLOCKS if "class Mine" in block).partition("\npipeline.")[0])
     return place
 
 

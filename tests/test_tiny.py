@@ -8,13 +8,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from dimoo_training.evaluate import PARTS
 
 from dimoo import DiMOOPipeline
 from dimoo.assets import asset
 from dimoo.cli.flags import Machine
 from dimoo.cli.session import load
 from dimoo_training.demo import Demo
-from dimoo_training.evaluate import PARTS
 from dimoo_training.world import WORLDS
 
 MEGABYTE = 1_000_000

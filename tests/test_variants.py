@@ -235,6 +235,9 @@ MAKE = {
         "mask": Image.new("L", picture.size, 255).crop((8, 8, 72, 72)),
     },
     "ask": lambda picture: {"question": "what is it?", "images": [picture], "length": 5},
+    "write": lambda picture: {"prompt": "what is a star?", "length": 5, "history": [("hello", "hi")]},
+    "infill": lambda picture: {"parts": ["a ", 2, " circle"]},
+    "rewrite": lambda picture: {"text": "a red circle", "keep": ["circle"], "reopen": [(2, 5)]},
 }
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from diffusers import VQModel
+from dimoo_training.twins import pairs
 from torch import nn
 
 from dimoo_training import vq
 from dimoo_training import world as w
 from dimoo_training.codebook import FAR, merge_doubles
-from dimoo_training.twins import pairs
 from dimoo_training.vq import ARCHITECTURE, LocalEncoder, VQRecipe, VQRun, agreement, picture_loss
 from tokenizers_vq import VQImageTokenizer
 

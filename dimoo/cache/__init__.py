@@ -4,10 +4,14 @@ from dimoo.cache.max_logit import SELECTIONS, MaxLogitCache, changed_first, publ
 from dimoo.cache.none import NoCache
 from dimoo.cache.reuse import PromptReuse, SourceReuse
 from dimoo.cache.store import KVStore
+from dimoo.cache.window import DualCache, PrefixCache, VicinityCache
 
-CACHES = {"none": NoCache, "max-logit": MaxLogitCache, "source-reuse": SourceReuse, "prompt-reuse": PromptReuse}
+CACHES = {
+    "none": NoCache, "max-logit": MaxLogitCache, "source-reuse": SourceReuse, "prompt-reuse": PromptReuse,
+    "prefix": PrefixCache, "dual": DualCache, "vicinity": VicinityCache,
+}  # fmt: skip
 
 __all__ = [
-    "CACHES", "SELECTIONS", "KVStore", "MaxLogitCache", "NoCache", "PromptReuse", "SourceReuse", "changed_first",
-    "published",
+    "CACHES", "SELECTIONS", "DualCache", "KVStore", "MaxLogitCache", "NoCache", "PrefixCache", "PromptReuse",
+    "SourceReuse", "VicinityCache", "changed_first", "published",
 ]  # fmt: skip

@@ -22,4 +22,5 @@ class NoCache:
             logit_rows=sequences.positions(rows),
             columns=columns,
             packing=sequences.packing,
+            soft=sequences.soft,
         ).logits

@@ -151,7 +151,9 @@ class Session:
 
     def run(self, kind: str, denoiser, sequences, members, state: State, asked: Tensor, columns: slice) -> Tensor:
         """One pass of some sequences, whose logits (m, M, K) are asked at `asked` (m, M)."""
-        given = {"key_mask": sequences.key_mask, "packing": sequences.packing, "columns": columns}
+        given = {
+            "key_mask": sequences.key_mask, "packing": sequences.packing, "columns": columns, "soft": sequences.soft,
+        }  # fmt: skip
         if kind == "bare":
             self.kept.difference_update(members)
             self.fresh.difference_update(members)
@@ -189,7 +191,7 @@ class Session:
         settings, masked = self.settings, sequences.masked
         changed = (state.ids != sequences.ids) & sequences.real
         rows = settings.select(state.best, changed, masked, sequences.lengths, 1 - settings.ratio)        # (m, R)
-        if settings.graphs and rows.is_cuda and len(members) == len(self.state.ids):
+        if settings.graphs and rows.is_cuda and sequences.soft is None and len(members) == len(self.state.ids):
             self.graphs = self.graphs or GraphedPasses(denoiser)
             logits = self.graphs.narrow(sequences.ids, rows, state.kv, given)
         else:

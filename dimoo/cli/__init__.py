@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ask": ("Answers", "dimoo.cli.ask:ask"),
     "inspect": ("Looking inside", "dimoo.cli.inspect:inspect"),
     "doctor": ("Looking inside", "dimoo.cli.doctor:doctor"),
-    "bench": ("Looking inside", "dimoo.cli.bench:bench"),
+    "bench": ("Measuring", "dimoo.cli.bench:bench"),
     "train": ("Training", "dimoo.cli.train:train"),
     "eval": ("Training", "dimoo.cli.eval:evaluate"),
 }

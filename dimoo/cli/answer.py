@@ -18,6 +18,7 @@ from dimoo.images import load_image
 from dimoo.seeds import seeds_for
 from dimoo.settings import Settings
 from dimoo.tasks import Ask, Turn
+from dimoo.tasks.text import within
 
 
 @dataclass
@@ -49,14 +50,20 @@ class Answerer:
         filled = chosen.filled(defaults, "text")
         return cls(session, filled, length or defaults.text_length, seed, sources, pictures, turns)
 
-    def reply(self, question: str) -> dict[str, Any]:
-        """The answer with everything that made it."""
+    def reply(self, question: str, stream: bool = False) -> dict[str, Any]:
+        """The answer with everything that made it; with `stream` it is shown as it grows."""
         task = Ask(question, self.pictures, tuple(self.turns), self.length)
         seed, index = self.seed
-        with console.progress(question, self.settings.num_inference_steps) as advance:
+        codec = self.session.pipeline.codec
+        shown = console.growing() if stream else console.progress(question, self.settings.num_inference_steps)
+        with shown as advance:
+
+            def after_step(pipeline, tick: int, step: int, tensors: dict[str, Any]) -> None:
+                advance(*([codec.text.preview(within(codec, tensors["ids"][0]))] if stream else []))
+
             began = time.perf_counter()
             made = self.session.pipeline.run(
-                [task], seed=seed, index=index, callback_on_step_end=lambda *_: advance(), **vars(self.settings)
+                [task], seed=seed, index=index, callback_on_step_end=after_step, **vars(self.settings)
             )
             seconds = time.perf_counter() - began
         answer = made.texts[0]

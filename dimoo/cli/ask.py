@@ -30,6 +30,7 @@ def ask(
     turn: Annotated[
         list[str] | None, typer.Option(metavar="Q=A", help="An earlier question and its answer; several are allowed.")
     ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it fills up, open places as ░.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the answer with everything that made it.")] = False,
 ) -> None:
     """Answer a question, about pictures or without any; without a question, talk until Ctrl-D."""
@@ -41,8 +42,8 @@ def ask(
     settings = sampling.given() | ({} if block_length is None else {"block_length": block_length})
     answerer = Answerer.of(images, read_turns(turn or []), length, settings, start, machine)
     if question is None:
-        return talk(lambda text: answerer.reply(text)["answer"])
-    answer = answerer.reply(question)
+        return talk(lambda text: answerer.reply(text, stream)["answer"])
+    answer = answerer.reply(question, stream)
     typer.echo(js.dumps(answer, ensure_ascii=False, sort_keys=True) if json else answer["answer"])
 
 

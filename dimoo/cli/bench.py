@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dimoo.cli.bench_decode import decode
 from dimoo.cli.flags import Machine, grouped
 
 bench = typer.Typer(invoke_without_command=True)
@@ -61,3 +62,6 @@ def read_grid(text: str) -> tuple[int, int]:
     if not match:
         raise ValueError(f"--grid is ROWSxCOLUMNS of codes, such as 32x32, got {text!r}")
     return int(match[1]), int(match[2])
+
+
+bench.command("decode")(grouped(decode))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -45,6 +46,16 @@ def progress(words: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=err, transient=True, **plain) as bar:
         task = bar.add_task(one_line(words)[:50], total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def growing() -> Iterator[Callable[[str], None]]:
+    """Show a text that changes: in place on a terminal, else one line for each state. It goes away when it is done."""
+    if not err.is_terminal:
+        yield lambda words: err.print(Text(one_line(words), "dim"), soft_wrap=True)
+        return
+    with Live(console=err, transient=True, auto_refresh=False) as live:
+        yield lambda words: live.update(Text(words, "dim"), refresh=True)
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -13,6 +13,11 @@ import typer
 
 _sampling = partial(typer.Option, rich_help_panel="Sampling (default: what the model is best sampled with)")
 _fast = partial(typer.Option, rich_help_panel="Speed (default: that of --preset)")
+_decoding = partial(
+    typer.Option,
+    metavar="NAME[(SETTING=VALUE,...)]",
+    rich_help_panel="Decoding (also your own, as file.py:Name)",
+)
 _machine = partial(typer.Option, rich_help_panel="Model and machine")
 _start = partial(typer.Option, rich_help_panel="Chance")
 _output = partial(typer.Option, rich_help_panel="Output")
@@ -51,13 +56,41 @@ class Sampling:
         Words, _fast(help="exact, published (the released cache), balanced or fast.", show_default="exact")
     ] = None
     cache: Annotated[
-        Words, _fast(help="What is reused between steps: none, max-logit, source-reuse or prompt-reuse.")
-    ] = None
+        Words,
+        _fast(help="What is reused between steps: none, max-logit, source-reuse, prompt-reuse; for text prefix, dual "
+              "or vicinity."),
+    ] = None  # fmt: skip
     cache_ratio: Annotated[Number, _fast(help="Share of positions that a step reuses, 0 to 1.")] = None
     cache_warmup: Annotated[Number, _fast(help="Share of the steps, at the start, that reuse nothing.")] = None
     cache_refresh: Annotated[Whole, _fast(help="Compute everything again every so many steps.")] = None
     cache_drift: Annotated[Number, _fast(help="... and when the logits have moved by this much.")] = None
     early_finish: Annotated[Number, _fast(help="Finish once all that is left is this probable, 0 to 1.")] = None
+    rule: Annotated[
+        Words,
+        _decoding(
+            help="Which tokens are written: quota, random, threshold, threshold-or-quota, factor, hierarchical or "
+            "entropy-budget."
+        ),
+    ] = None
+    confidence: Annotated[
+        Words, _decoding(help="Order of the candidates: probability, margin or entropy.", show_default="probability")
+    ] = None
+    processors: Annotated[
+        Words, _decoding(help="Change the logits: credit, repetition-penalty; several with commas.")
+    ] = None
+    reject: Annotated[Words, _decoding(help="Hold back early end tokens: eoser.")] = None
+    remask: Annotated[
+        Words,
+        _decoding(
+            help="Put written tokens back: remdm-cap, remdm-rescale, remdm-confidence, remdm-loop or low-confidence."
+        ),
+    ] = None
+    editing: Annotated[Words, _decoding(help="Replace written tokens in place: confident.")] = None
+    windows: Annotated[
+        Words, _decoding(help="What is open at a time: whole (pictures), left-to-right (text) or powers-of-two.")
+    ] = None
+    smoothing: Annotated[Words, _decoding(help="Show the network what it leaned to before: soft.")] = None
+    unroll: Annotated[Whole, _sampling(help="Steps between two looks at what is left to do.", show_default="1")] = None
 
     def given(self) -> dict[str, Any]:
         """The fields that were given, as `Settings` takes them. Raises ValueError for a wrong interval."""

@@ -157,15 +157,19 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         rows: Tensor | None,
         needed: Tensor | None = None,
         packing: Packing | None = None,
+        soft: Tensor | None = None,
     ) -> Tensor:
         """Final normed states (B, R, D) of `rows`, or of all rows; (B, M, D) of those `needed` (B, M) among them."""
         attend = Attend(*input_ids.shape, key_mask, kv, rows, packing)
         ids, turn = input_ids, self.turn(input_ids, rows)
         if rows is not None:
-            ids = input_ids.gather(1, rows)                                     # (B, R)
+            ids, soft = input_ids.gather(1, rows), soft if soft is None else ops.gather_rows(soft, rows)  # (B, R)
         elif packing is not None:
-            ids, turn = packing.pack(input_ids), self.turn(input_ids, packing.index[None] % packing.width)
+            ids, soft = packing.pack(input_ids), soft if soft is None else packing.pack(soft)
+            turn = self.turn(input_ids, packing.index[None] % packing.width)
         x = self.parts.wte(ids)                                                 # (B, R, D)
+        if soft is not None:
+            x = x + soft.to(x.dtype)
 
         *blocks, last = self.parts.blocks
         for block in blocks:
@@ -190,6 +194,12 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
             return self._gradient_checkpointing_func(block, *given)
         return block(*given)
 
+    def embed(self, shares: Tensor, columns: slice | None = None) -> Tensor:
+        """Mean embeddings (..., D) under shares (..., columns) of the vocabulary."""
+        with fetched(self.parts.wte):
+            weight = self.parts.wte.weight if columns is None else self.parts.wte.weight[columns]
+            return shares.to(weight.dtype) @ weight
+
     def logits(self, hidden: Tensor, columns: slice | None = None) -> Tensor:
         """hidden (B, R, D) -> (B, R, columns of the vocabulary)."""
         with fetched(self.head):
@@ -205,6 +215,7 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
         packing: Packing | None = None,
+        soft: Tensor | None = None,
     ) -> DenoiserOutput:
         """One pass.
 
@@ -216,10 +227,11 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
             logit_rows: (B, M) which computed rows get logits, as indices into the computed rows (None: all).
             columns: vocabulary slice of the logits (None: all).
             packing: what `key_mask` says, in a form that lets the padding go uncomputed; logits there mean nothing.
+            soft: (B, L, D) added to the embeddings, see `dimoo.sampling.smoothing`.
         """
         if rows is not None and (kv is None or kv.empty):
             raise ValueError("a partial pass (rows=...) needs a KVStore filled by a full pass first")
-        x = self.hidden(input_ids, key_mask, kv, rows, logit_rows, packing)     # (B, R or M, D)
+        x = self.hidden(input_ids, key_mask, kv, rows, logit_rows, packing, soft)   # (B, R or M, D)
         if packing is not None and rows is None and logit_rows is None:
             x = packing.unpack(x)                                               # (B, L, D)
         return DenoiserOutput(logits=self.logits(x, columns))

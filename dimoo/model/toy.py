@@ -43,8 +43,9 @@ class ToyDenoiser:
         logit_rows: Tensor | None = None,
         columns: slice | None = None,
         packing: Packing | None = None,
+        soft: Tensor | None = None,
     ) -> DenoiserOutput:
-        """Arguments as in `LLaDAForMultiModalGeneration.forward`."""
+        """Arguments as in `LLaDAForMultiModalGeneration.forward`; `soft` is ignored, a toy has no embeddings."""
         if rows is None:
             rows = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         if logit_rows is not None:
@@ -53,6 +54,9 @@ class ToyDenoiser:
         return DenoiserOutput(logits=self.score(input_ids, key_mask, rows, tokens).to(self.dtype))
 
     __call__ = forward
+
+    def embed(self, shares: Tensor, columns: slice | None = None) -> Tensor:
+        return shares[..., :1]
 
 
 class AnswerDenoiser(ToyDenoiser):

@@ -29,14 +29,15 @@ class AnswerEnd:
     """A text row is done once it holds an end token with no mask anywhere before it.
 
     The ends are the checkpoint's own (closing answer token, padding): the released code looks for an id the model
-    was not trained to end with, and an end with open masks to its left would cut an answer short.
+    was not trained to end with, and an end with open masks to its left would cut an answer short. A row that may
+    still change what it has written (editing, remasking) is not done.
     """
 
     def __call__(self, canvas: Canvas) -> Tensor:
         ends = sum(canvas.ids == end for end in canvas.vocab.ends).bool() & canvas.editable
         masks_before = canvas.masked.cumsum(1)
-        canvas.done |= (ends & (masks_before == 0)).any(1)
-        return (canvas.done | ~canvas.masked.any(1)).all()
+        canvas.done |= (ends & (masks_before == 0)).any(1) & ~canvas.busy
+        return (canvas.done | ~(canvas.masked.any(1) | canvas.busy)).all()
 
 
 @dataclass(frozen=True)

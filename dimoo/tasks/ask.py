@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from PIL import Image
 from torch import Tensor
 
 from dimoo.canvas import Row
 from dimoo.tasks.base import Codec, need_text
-
-Turn = tuple[str, str]
-"""(question, answer) of an earlier turn."""
+from dimoo.tasks.text import Turn, row_of, within
 
 
 @dataclass
@@ -37,14 +34,9 @@ class Ask:
             raise ValueError(f"the answer length must be at least 1, got {self.length}")
 
     def prepare(self, codec: Codec) -> Row:
-        text, v = codec.text, codec.vocab
+        v = codec.vocab
         images = [v.lay_out(codec.read(image)[1]) for image in self.images]
-        questions = [question for question, _ in self.history] + [self.question]
-        ids = text.first_turn(self.system, questions[0], images)
-        for (_, answer), question in zip(self.history, questions[1:], strict=True):
-            ids += [v.boa, *text.encode(answer), v.eoa, *text.next_turn(question)]
-        answer = torch.tensor([v.boa, *[v.mask] * self.length, v.eoa])
-        return Row(answer, {"cond": torch.tensor(ids)}, v.everything)
+        return row_of(codec, self.question, self.history, [v.mask] * self.length, images=images)
 
     def finish(self, codec: Codec, answer: Tensor) -> str:
-        return codec.text.decode(answer[1:-1])
+        return codec.text.decode(within(codec, answer))

@@ -23,7 +23,8 @@ class Codec:
     """The places where words and pixels become ids and come back."""
 
     text: TextTokenizer
-    images: ImageTokenizer
+    images: ImageTokenizer | None
+    """None for a checkpoint of text alone."""
     image_side: int
     """Pictures that are read have at most image_side^2 pixels."""
 
@@ -33,6 +34,8 @@ class Codec:
 
     def read(self, image: Image.Image) -> tuple[Image.Image, Tensor]:
         """A picture fitted to the model, and its codes (h, w)."""
+        if self.images is None:
+            raise ValueError("this checkpoint has no image tokenizer: it answers in words about words only")
         fitted = fit(image, self.image_side, self.images.ratio)
         return fitted, self.images.encode(to_pixels(fitted)[None])[0].cpu()
 

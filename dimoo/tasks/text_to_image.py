@@ -21,6 +21,8 @@ class TextToImage(ImageTask):
         need_text(self.prompt)
 
     def shape(self, codec: Codec) -> tuple[int, int]:
+        if codec.images is None:
+            raise ValueError("this checkpoint has no image tokenizer: it cannot draw")
         ratio = codec.images.ratio
         for name, value in (("height", self.height), ("width", self.width)):
             if value < ratio or value % ratio:

@@ -6,7 +6,8 @@ differs. Ids and masks must agree exactly, logits within 1e-4. README.md describ
 
 import json
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -15,14 +16,16 @@ from torch import Tensor
 
 from dimoo import ops
 from dimoo.blocks import BlockSchedule, LeftToRight, WholeCanvas
-from dimoo.cache import KVStore, MaxLogitCache, NoCache, published
+from dimoo.cache import DualCache, KVStore, MaxLogitCache, NoCache, PrefixCache, published
 from dimoo.cache.max_logit import Published
 from dimoo.canvas import Canvas, Row, Window
 from dimoo.guidance import Guider, NoGuidance, TextGuidance, TextImageGuidance
 from dimoo.model import LLaDAForMultiModalGeneration
 from dimoo.sampling import RandomStream, Scheduler, denoise
+from dimoo.sampling.processors import Credit
 from dimoo.sampling.quotas import Quota, cosine, even
-from dimoo.sampling.scheduler import Timetable
+from dimoo.sampling.rules import Candidates, Factor, Hierarchical, Threshold
+from dimoo.sampling.timetable import Timetable
 from dimoo.vocab import TOKEN_STRINGS, Vocab
 
 
@@ -161,8 +164,56 @@ def words(case: Case) -> str:
     return done
 
 
+TEXT_CACHES = {"full": NoCache, "prefix_cache": PrefixCache, "dual_cache": DualCache}
+SELECTED = {"threshold": Threshold, "factor": Factor, "hierarchy": Hierarchical}
+
+
+def decoding(case: Case) -> str:
+    """Block-wise text, by quota or threshold, with or without a cache: the same ids in no more forwards."""
+    s, prompt = case.settings, case["prompt_ids"][0]
+    row = Row(torch.full((s["gen_length"],), case.vocab.mask), {"cond": prompt}, case.vocab.everything)
+    canvas = Canvas([row], case.vocab, [(0, 0)])
+    rule = {} if s["threshold"] is None else {"rule": Threshold(s["threshold"])}
+    scheduler = Scheduler(quota=even, temperature=s["temperature"], **rule)
+    slots = {"blocks": LeftToRight(s["steps"], s["block_length"]), "cache": TEXT_CACHES[s["cache"]]()}
+    forwards = denoise(canvas, case.model, scheduler=scheduler, **slots)
+    case.same("output_ids", torch.cat([prompt, canvas.row(0)]), case["output_ids"][0])
+    if forwards > s["forward_calls"]:
+        case.wrong.append(f"{forwards} forwards instead of at most {s['forward_calls']}")
+    return f"{forwards} forwards, recorded {s['forward_calls']}"
+
+
+def selection(case: Case) -> str:
+    """Which masks each rule takes, on recorded logits."""
+    keys = sorted(key for key in case.traces if key.endswith(".positions"))
+    for key in keys:
+        number, rule, numbers = key.partition(".")[0], *key.partition(".")[2][: -len(".positions")].split("_", 1)
+        logits, open = case[f"{number}.logits"], case[f"{number}.ids"] == case.settings["mask_id"]
+        log_p, top = logits.log_softmax(-1), logits.argmax(-1)
+        best, rows = log_p.amax(-1), torch.arange(logits.shape[1]).expand_as(top)
+        found = Candidates(rows, open, top, log_p, best.exp(), best, torch.ones(len(top), dtype=torch.long), 0, None)
+        case.same(key, SELECTED[rule](*map(float, numbers.split("_")))(found) & open, case[key])
+    return f"{len(keys)} selections"
+
+
+def credit(case: Case) -> str:
+    """One block under credit decoding: the ids after each of the recorded logits."""
+    s, logits = case.settings, case["logits"]
+    row = Row(torch.full((logits.shape[1],), s["mask_id"]), {"cond": torch.zeros(0)}, slice(0, logits.shape[2]))
+    canvas = Canvas([row], replace(case.vocab, mask=s["mask_id"]), [(0, 0)])
+    fused = Credit(s["alpha"], s["beta"], s["gamma"])
+    scheduler = Scheduler(temperature=0.0, rule=Threshold(s["threshold"]), processors=[fused])
+    (window,) = WholeCanvas(1).windows(canvas)
+    timetable = scheduler.timetable(canvas, window)
+    for step in range(len(logits)):
+        rows, valid = canvas.open_rows(window, logits.shape[1])
+        canvas.apply(scheduler.step(logits[step, rows], canvas, rows, valid, timetable, step, step))
+        case.same(f"ids after step {step}", canvas.row(0), case["ids_after"][step])
+    return f"{len(logits)} steps"
+
+
 REPLAYS = {"text_to_image": picture, "inpaint": picture, "image_to_image": picture, "understanding": words}
-REPLAYS[None] = network
+REPLAYS |= {"decoding": decoding, "credit": credit, "select": selection, None: network}
 
 
 def report(case: Case) -> str:
@@ -171,7 +222,7 @@ def report(case: Case) -> str:
         done = REPLAYS[case.settings.get("task")](case)
     except Exception as error:
         case.wrong.append(f"stopped by {type(error).__name__}: {error}")
-    return f"FAIL {case.name:8} {'; '.join(case.wrong)}" if case.wrong else f"ok   {case.name:8} {done}"
+    return f"FAIL {case.name:13} {'; '.join(case.wrong)}" if case.wrong else f"ok   {case.name:13} {done}"
 
 
 def read_cases(folder: Path) -> list[Case]:
@@ -180,21 +231,38 @@ def read_cases(folder: Path) -> list[Case]:
     offset, codes, size = (meta[name] for name in ("image_token_offset", "codebook_size", "vocab_size"))
     vocab = Vocab(**ids, image_offset=offset, codebook_size=codes, size=size)
     model = LLaDAForMultiModalGeneration.from_pretrained(folder / "model", dtype=torch.float32).eval()
-    traces = {name: {} for name in meta["cases"]}
-    for key, value in load_file(folder / "traces.safetensors").items():
+    traces = read_traces(folder / "traces.safetensors", meta["cases"])
+    return [Case(name, settings, traces[name], vocab, model) for name, settings in meta["cases"].items()]
+
+
+def read_traces(path: Path, names: Iterable[str]) -> dict[str, dict[str, Tensor]]:
+    """Case -> its tensors; the part of a key before the first point names the case."""
+    traces = {name: {} for name in names}
+    for key, value in load_file(path).items():
         name, _, tensor = key.partition(".")
         traces.setdefault(name, {})[tensor] = value.long() if value.dtype == torch.int32 else value
-    return [Case(name, settings, traces[name], vocab, model) for name, settings in meta["cases"].items()]
+    return traces
+
+
+def read_texts(folder: Path) -> list[Case]:
+    """The text cases of a folder that has any. The recorded logits are those of a sharper output head."""
+    if not (folder / "text_meta.json").exists():
+        return []
+    meta, (plain, *_) = json.loads((folder / "text_meta.json").read_text("utf-8")), read_cases(folder)
+    traces = read_traces(folder / "text_traces.safetensors", meta)
+    numbered = {name: traces.pop(name) for name in list(traces) if name.startswith("select") and name != "select"}
+    if numbered:
+        traces["select"] = {f"{name}.{key}": value for name, given in numbered.items() for key, value in given.items()}
+    plain.model.head.weight.data.mul_(next(s["output_head_scale"] for s in meta.values() if "cache" in s))
+    kinds = {name: "decoding" if "cache" in s else name for name, s in meta.items()}
+    return [Case(name, s | {"task": kinds[name]}, traces[name], plain.vocab, plain.model) for name, s in meta.items()]
 
 
 @torch.inference_mode()
 def main(folders: list[str]) -> int:
-    cases = [case for folder in folders for case in read_cases(Path(folder))]
+    cases = [case for folder in map(Path, folders) for case in (*read_cases(folder), *read_texts(folder))]
     for case in cases:
         print(report(case), flush=True)
-    for text in (Path(folder) / "text_meta.json" for folder in folders):
-        for name in json.loads(text.read_text("utf-8")) if text.exists() else ():
-            print(f"not yet {name}")
     return int(not cases or any(case.wrong for case in cases))
 
 
