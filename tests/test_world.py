@@ -31,7 +31,7 @@ def test_sample_stays_in_the_world(world, rng, scenes):
         assert 1 <= len(scene.objects) <= world.max_objects
         assert scene.background in world.backgrounds
         assert [t.cell for t in scene.objects] == sorted({t.cell for t in scene.objects})
-        assert w.Scene.from_dict(scene.to_dict()) == scene
+        assert w.Scene.from_key(scene.key()) == scene
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
