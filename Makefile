@@ -11,10 +11,10 @@ venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo lint clean
+.PHONY: help setup test demo train-small lint clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-7s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-11s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(stamp)  ## create .venv and install DiMOO for training and development
 
@@ -23,6 +23,12 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
+
+# On a machine without diffusers, bring runs/vq-small and the pictures in runs/small along, and run the last line.
+train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer, pictures, model; goes on after a stop
+	@test -e runs/vq-small/config.json || $(py) -m dimoo train vq --recipe small --out runs/vq-small
+	@$(py) -m dimoo train pictures --recipe small --vq runs/vq-small --out runs/small
+	@$(py) -m dimoo train sft --recipe small --vq runs/vq-small --out runs/small $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

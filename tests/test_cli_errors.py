@@ -47,7 +47,7 @@ MISTAKES = {
     "length": (("ask", "what?", "--length", 0), "--length must be at least 1"),
     "inspect": (("inspect", "photo.png"), "no DiMOO parameters"),
     "doctor": (("doctor", "--model", "nothing"), "no checkpoint 'nothing'"),
-    "recipe": (("train", "vq", "--recipe", "huge"), "unknown recipe 'huge'; there is: debug, tiny"),
+    "recipe": (("train", "vq", "--recipe", "huge"), "unknown recipe 'huge'; there is: debug, small, tiny"),
     "no tokenizer": (("train", "sft", "--vq", "nowhere"), "nowhere holds no image tokenizer"),
     "command": (("genrate", "a"), "No such command 'genrate'"),
 }

@@ -9,6 +9,7 @@ from torch import nn
 from dimoo_training.codebook import FAR, Codebook, compact, merge_doubles, nearest
 from tokenizers_vq import VQImageTokenizer
 
+
 def embedding(rows):
     return nn.Embedding.from_pretrained(torch.as_tensor(rows, dtype=torch.float32))
 

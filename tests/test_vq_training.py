@@ -29,6 +29,8 @@ def small(monkeypatch):
     """Models of eight channels; a clock on which every step takes a second."""
     for name, value in SMALL.items():
         monkeypatch.setitem(ARCHITECTURE, name, value)
+    latents = VQRun.many_latents
+    monkeypatch.setattr(VQRun, "many_latents", lambda run: latents(run, batches=3))
     ticks = count()
     monkeypatch.setattr(vq, "time", SimpleNamespace(time=lambda: float(next(ticks))))
 
