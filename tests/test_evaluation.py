@@ -57,7 +57,7 @@ class Knowing:
         shown = [plain(image) for image in task.images]
         for kind, items in self.facts.get("map", {}).items():
             for item in items:
-                if task.edit == f"{EDIT_OF[kind]}_dense" and (shown[0] == w.render(item.scene)).all():
+                if task.edit == f"{EDIT_OF[kind]}_dense" and w.parse(shown[0]).scene == item.scene:
                     return Map(kind, item.scene)
                 given = (shown[0] == paint(Map(kind, item.scene))).all()
                 if task.edit == f"{EDIT_OF[kind]}_control" and given and task.prompt == item.caption.text:

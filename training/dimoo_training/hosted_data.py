@@ -175,7 +175,8 @@ def tokenise(
             records, wrong = record_all(recorder, lines, first, f"{data}", log)
             aside = path.with_suffix(".part")
             path.with_suffix(".bad").write_text("".join(f"{words}\n" for words in wrong))
-            Dataset.from_list(records, features=FEATURES).to_parquet(aside)
+            columns = {name: [record[name] for record in records] for name in FEATURES}
+            Dataset.from_dict(columns, features=FEATURES).to_parquet(aside)
             aside.replace(path)
             log(f"{path.name}: {len(records)} records")
         bad += len(path.with_suffix(".bad").read_text().splitlines())

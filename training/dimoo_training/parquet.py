@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset
 from torch import Tensor
 
 from dimoo.text import TextTokenizer
@@ -41,8 +41,7 @@ class ParquetSource:
         paths = sorted(folder.glob("part-*.parquet"))
         if not paths:
             raise ValueError(f"no part-*.parquet in {folder}; make them with: dimoo train tokenize DATA.jsonl")
-        parts = (Dataset.from_parquet(str(path), cache_dir=str(folder / "cache")) for path in paths)
-        self.data = concatenate_datasets([part for part in parts if len(part)])
+        self.data = Dataset.from_parquet([str(path) for path in paths], cache_dir=str(folder / "cache"))
         self.text, self.vocab, self.ratio, self.recipe = text, vocab, ratio, recipe
         self.world, self.rank = world, rank
         self.tasks, self.lengths = np.array(self.data["task"]), np.array(self.data["len"])
