@@ -11,7 +11,7 @@ from dimoo.tasks.edit import EDIT_KINDS, PICTURES
 from dimoo_training import picture_tasks
 from dimoo_training import world as w
 from dimoo_training.picture_tasks import CAPTION_MIX, EDIT_MIX, MAPS, PICTURE_TASKS, Map, draw_from, paint
-from dimoo_training.pictures import make_book, object_codes, pixels_of
+from dimoo_training.pictures import PictureBook, make_book, object_codes, pixels_of
 from dimoo_training.world.maps import draw_map, read_map, stamps
 from tokenizers_vq import ToyImageTokenizer
 
@@ -91,7 +91,12 @@ def test_nothing_held_out_enters_a_book(monkeypatch):
 def test_a_saved_book_is_the_same_book(book, tmp_path):
     book.made_of = ("full", 7)
     book.save(tmp_path / "book.pkl")
-    again = pickle.loads((tmp_path / "book.pkl").read_bytes())
+    plain = pickle.dumps(book)
+    assert (tmp_path / "book.pkl").stat().st_size < 0.5 * len(plain)
+    (tmp_path / "plain").write_bytes(plain)
+    assert PictureBook.load(tmp_path / "plain").records == book.records
+    (tmp_path / "plain").unlink()
+    again = PictureBook.load(tmp_path / "book.pkl")
     assert again.pictures == book.pictures and again.records == book.records and again.made_of == ("full", 7)
     assert (again.codes == book.codes).all() and again.world == book.world
     assert [path.name for path in tmp_path.iterdir()] == ["book.pkl"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,11 +56,17 @@ class PictureBook:
         return [i for i, scene in shown if not w.held_out(scene.key())]
 
     def save(self, path: Path) -> None:
-        """Write aside, then rename."""
+        """Write aside, then rename. Compressed, because books travel: most codes are background."""
         aside = path.with_suffix(".part")
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(pickle.dumps(self))
+        aside.write_bytes(zlib.compress(pickle.dumps(self)))
         aside.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> PictureBook:
+        """What `save` wrote; earlier books are not compressed. Only for our own files: a pickle can run code."""
+        stored = path.read_bytes()
+        return pickle.loads(stored if stored.startswith(pickle.PROTO) else zlib.decompress(stored))
 
 
 def make_book(
@@ -81,7 +88,7 @@ def open_book(path: Path, name: str, recipe: SFTRecipe, vq_folder: Path) -> Pict
     """
     sizes, codebook = recipe.books[name], codebook_of(vq_folder).numpy().tobytes()
     made_of = (name, tuple(sizes.items()), recipe.seed, hashlib.sha256(codebook).hexdigest())
-    if path.exists() and (book := pickle.loads(path.read_bytes())).made_of == made_of:
+    if path.exists() and (book := PictureBook.load(path)).made_of == made_of:
         return book
     from diffusers import VQModel
 

@@ -17,7 +17,7 @@ TINY_BOOK = {
     "draw": 40_000, "full": 6_000, "edit": 20_000, "dense": 6_000, "control": 6_000, "subject": 6_000, "style": 6_000,
 }  # fmt: skip
 SMALL_SHAPE = TINY_SHAPE | {"d_model": 512, "n_layers": 9, "mlp_hidden_size": 1408}
-SMALL_BOOK = {kind: 3 * count // 4 for kind, count in TINY_BOOK.items()}
+SMALL_BOOK = {kind: 3 * count // 2 for kind, count in TINY_BOOK.items()}
 
 
 Shape = tuple[int, int]
