@@ -1,6 +1,7 @@
 """Training of the image tokenizer: codes that see their own patch, what is minimised, exact resumption."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -182,6 +183,15 @@ def test_quantising_lets_gradients_through_and_moves_the_codes(small):
     assert agree == pytest.approx((one == two).float().mean().item())
     moved = (run.codebook.weight != before).any(1)
     assert moved[closest.unique()].all()
+
+
+def test_a_larger_scale_has_as_many_codes_of_larger_patches(small):
+    run = VQRun(replace(MICRO, scale=2))
+    pixels, meaning, _ = run.pairs(1)
+    assert pixels.shape == (2, 3, 128, 128) and meaning.shape == (2, 8, 8)
+    assert run.model.encode(pixels).latents.shape == (2, 4, 8, 8)
+    assert VQImageTokenizer(run.model).ratio == 16
+    assert np.isfinite(run.advance()["loss"]) and stray(run.model) == 0
 
 
 # Runs

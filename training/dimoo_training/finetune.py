@@ -47,9 +47,9 @@ def finetune(name: str, data: Path, recipe: FineTune, out: Path, log: Callable[[
     tokenizer = AutoTokenizer.from_pretrained(folder)
     images = json.loads((folder / "vqvae" / "config.json").read_text())
     vocab = Vocab.from_checkpoint(tokenizer, config, images["num_vq_embeddings"])
-    check_origin(data, {"image_offset": vocab.image_offset})
     ratio = 2 ** (len(images["block_out_channels"]) - 1)
     source = ParquetSource(data, TextTokenizer(tokenizer, vocab), vocab, ratio, recipe, world, rank)
+    check_origin(data, {"image_offset": vocab.image_offset})
     if not recipe.steps:
         recipe = replace(recipe, steps=max(1, round(recipe.epochs * source.steps_an_epoch)))
     model = load(folder, config, recipe, empty=rank > 0)
