@@ -12,10 +12,10 @@ venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo bench gpu-check lint clean
+.PHONY: help setup test demo bench gpu-check train-small lint clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-9s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-11s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(stamp)  ## create .venv and install DiMOO for training and development
 
@@ -31,6 +31,12 @@ bench: $(stamp)  ## measure every CPU number of the documentation (25 minutes on
 # Needs no setup: any Python with torch, triton and transformers, such as `make gpu-check GPU_PYTHON=python3.12`.
 gpu-check:  ## check and measure kernels and presets on an NVIDIA GPU, in less than 8 minutes
 	@PYTHONPATH=.:kernels $(GPU_PYTHON) -m dimoo.bench.gpu --out assets/benchmarks $(ARGS)
+
+# On a machine without diffusers, bring runs/vq-small and the pictures in runs/small along, and run the last line.
+train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer, pictures, model; goes on after a stop
+	@test -e runs/vq-small/config.json || $(py) -m dimoo train vq --recipe small --out runs/vq-small
+	@$(py) -m dimoo train pictures --recipe small --vq runs/vq-small --out runs/small
+	@$(py) -m dimoo train sft --recipe small --vq runs/vq-small --out runs/small $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

@@ -32,11 +32,11 @@ def nearest_size(size: Size, sizes: list[Size]) -> Size:
     return max(sizes, key=lambda s: min(ratio / (s[0] / s[1]), s[0] / s[1] / ratio))
 
 
-def cover(image: Image.Image, size: Size) -> Image.Image:
-    """Scale to cover `size` and cut the middle out.
+def cover(image: Image.Image, size: Size, at: tuple[float, float] = (0.5, 0.5)) -> Image.Image:
+    """Scale to cover `size` and cut a window out, `at` (0..1 from the left, from the top).
 
-    Halves with a box filter while twice too large, then bicubic, as the training data was made; the window is in
-    the middle instead of at random, so the same picture always gives the same codes.
+    Halves with a box filter while twice too large, then bicubic, as the training data was made. There the window was
+    random; here it is in the middle unless asked, so the same picture always gives the same codes.
     """
     width, height = size
     while image.width >= 2 * width and image.height >= 2 * height:
@@ -45,7 +45,7 @@ def cover(image: Image.Image, size: Size) -> Image.Image:
     scaled = (max(width, round(image.width * scale)), max(height, round(image.height * scale)))
     if scaled != image.size:
         image = image.resize(scaled, Image.Resampling.BICUBIC)
-    left, top = (image.width - width) // 2, (image.height - height) // 2
+    left, top = int((image.width - width) * at[0]), int((image.height - height) * at[1])
     return image.crop((left, top, left + width, top + height))
 
 

@@ -47,7 +47,9 @@ MISTAKES = {
     "length": (("ask", "what?", "--length", 0), "--length must be at least 1"),
     "inspect": (("inspect", "photo.png"), "no DiMOO parameters"),
     "doctor": (("doctor", "--model", "nothing"), "no checkpoint 'nothing'"),
-    "recipe": (("train", "vq", "--recipe", "huge"), "unknown recipe 'huge'; there is: debug, tiny"),
+    "recipe": (("train", "vq", "--recipe", "huge"), "unknown recipe 'huge'; there is: debug, small, tiny"),
+    "no data": (("train", "tokenize", "absent.jsonl", "--model", "dimoo-tiny"), "no file absent.jsonl"),
+    "no parts": (("train", "finetune", "--data", "x", "--model", "dimoo-tiny"), "no part-*.parquet in x; make them"),
     "no tokenizer": (("train", "sft", "--vq", "nowhere"), "nowhere holds no image tokenizer"),
     "command": (("genrate", "a"), "No such command 'genrate'"),
 }

@@ -54,15 +54,16 @@ def test_extras_are_those_of_the_project():
 
 
 RECIPES = """
-from dimoo_training.recipes import debug
-from dimoo_training.vq import VQRecipe
 from dataclasses import replace
 
+from dimoo_training.recipes import VQRecipe, debug
+
 def quick():
-    return replace(debug(), captions=6, edits=6, steps=1, batch={"draw": 2, "edit": 2, "answer": 2}, log_every=1)
+    small = {"books": {"first": {"draw": 6, "style": 3}}, "always": {"draw": (2, 100), "answer": (1, 184)}}
+    return replace(debug(), **small, in_turn={"style": (1, 232)}, steps=1, log_every=1)
 
 def blink():
-    return VQRecipe(minutes=0.001, batch=4)
+    return VQRecipe(minutes=0.001, batch=4, codes=32)
 """
 
 
@@ -75,7 +76,7 @@ def recipes(tmp_path, monkeypatch):
 
 
 def test_train_the_image_tokenizer(cli, recipes):
-    assert "next: dimoo train sft --vq vq" in cli("train", "vq", "--recipe", "mine.py:blink", "--out", "vq").stdout
+    assert "dimoo train sft --vq vq" in cli("train", "vq", "--recipe", "mine.py:blink", "--out", "vq").stdout
     assert Path("vq/config.json").is_file()
 
 
@@ -84,7 +85,10 @@ def test_train_the_model_draw_with_it_and_go_on(cli, recipes, tiny_folder):
     assert "try: dimoo generate" in cli(*words).stdout
     cli("generate", "a red circle", "--model", "run/checkpoint", "--steps", 2, "--out", "x.png")
     assert Image.open("x.png").size == (64, 64)
-    assert "from step 1 of 1" in cli(*words).stdout
+    assert "going on with the run in run" in cli(*words).stdout
+    assert [line["step"] for line in map(json.loads, Path("run/log.jsonl").read_text().splitlines())] == [1]
+    cli(*words, "--steps", 2)
+    assert [line["step"] for line in map(json.loads, Path("run/log.jsonl").read_text().splitlines())] == [1, 2]
 
 
 def test_what_an_extra_would_bring_is_named(monkeypatch):

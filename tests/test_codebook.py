@@ -1,24 +1,13 @@
-"""The codebook starts with rare kinds, follows its latents, and is thinned out; twins share the cells that agree."""
+"""The codebook starts with rare kinds, follows its latents, and is thinned out."""
 
 from types import SimpleNamespace
 
-import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
-from dimoo_training.twins import pairs, shared_cells, twin
 from torch import nn
 
-from dimoo_training import world as w
 from dimoo_training.codebook import FAR, Codebook, compact, merge_doubles, nearest
 from tokenizers_vq import VQImageTokenizer
-
-FIRST = w.WORLDS["first"]
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 def embedding(rows):
@@ -131,47 +120,3 @@ def test_compacting_changes_numbers_of_codes_only(tiny):
     assert len(codes.unique()) > 2
     assert torch.equal(kept[codes], before.encode(pixels))
     assert torch.equal(after.decode(codes), before.decode(kept[codes]))
-
-
-# Twins
-
-
-def test_cells_are_shared_when_they_show_the_same():
-    star, moved = (w.Object("star", "red", "large", cell) for cell in ((0, 1), (2, 2)))
-    blue, heart = w.Object("star", "blue", "large", (0, 1)), w.Object("heart", "red", "large", (3, 3))
-    one = w.Scene((star, heart), "white")
-
-    def apart(*objects, background):
-        return set(map(tuple, np.argwhere(~shared_cells(one, w.Scene(objects, background), 4)).tolist()))
-
-    assert apart(star, heart, background="white") == set()
-    assert apart(star, moved, background="white") == {(2, 2), (3, 3)}
-    assert apart(blue, heart, background="white") == {(0, 1)}
-    everywhere = {(row, column) for row in range(4) for column in range(4)}
-    assert apart(star, background="black") == everywhere - {(0, 1)}  # an object is shared on another background
-
-
-def test_pairs_share_what_they_say(rng):
-    pixels, shared = pairs(FIRST, 12, rng)
-    assert pixels.shape == (24, 3, 64, 64) and shared.shape == (12, 8, 8)
-    assert 0 <= pixels.min() < 0.1 and 0.9 < pixels.max() <= 1
-    scenes = [parsed.scene for parsed in w.parse_batch((pixels.permute(0, 2, 3, 1) * 255).round().byte().numpy())]
-    for k, (one, two) in enumerate(zip(scenes[:12], scenes[12:], strict=True)):
-        assert torch.equal(shared[k], torch.from_numpy(shared_cells(one, two, 4).repeat(2, 0).repeat(2, 1)))
-        if one.background == two.background:
-            same = (pixels[k] == pixels[k + 12]).all(0).view(4, 16, 4, 16).all(3).all(1)
-            assert torch.equal(shared[k, ::2, ::2], same)
-    assert 0.1 < shared.float().mean() < 0.9
-
-
-def test_a_twin_keeps_about_half(rng):
-    kept = backgrounds = objects = 0
-    for _ in range(300):
-        scene = FIRST.sample(rng)
-        other = twin(FIRST, scene, rng)
-        assert other.objects
-        objects += len(scene.objects)
-        kept += len(set(scene.objects) & set(other.objects))
-        backgrounds += scene.background == other.background
-    assert abs(kept / objects - 0.6) < 0.08
-    assert abs(backgrounds / 300 - 2 / 3) < 0.1

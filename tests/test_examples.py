@@ -1,4 +1,4 @@
-"""Training sequences are the ones the sampler meets; what is hidden, what counts how much, and what is held out."""
+"""Training sequences are the ones the sampler meets; what is hidden, and what counts how much."""
 
 from collections import Counter
 from itertools import product
@@ -8,47 +8,43 @@ import pytest
 import torch
 from PIL import Image
 
-from dimoo.tasks import Ask, Codec, Edit, TextToImage
+from dimoo.tasks import EDIT_KINDS, Ask, Codec, Edit, TextToImage
 from dimoo.text import TextTokenizer
 from dimoo_training import world as w
-from dimoo_training.examples import WINDOWS, ExampleMaker, collate, cosine_noise
-from dimoo_training.pictures import CAPTION_MIX, EDIT_MIX, PictureBook, draw_from, make_book
-from dimoo_training.sft import read_vocab
+from dimoo_training.checkpoint import new_vocab
+from dimoo_training.examples import HIDDEN, WINDOWS, ExampleMaker, collate, conversation, cosine_noise
+from dimoo_training.picture_tasks import PICTURE_TASKS, Map, paint
+from dimoo_training.pictures import PictureBook, make_book
+from dimoo_training.puzzles import PUZZLES
 from dimoo_training.words import build_tokenizer
 from tokenizers_vq import ToyImageTokenizer
 
-WORLD = w.WORLDS["first"]
 BRANCHES = ("cond", "uncond", "no_text", "no_image")
+SIZES = dict.fromkeys(PICTURE_TASKS, 8)
 
 
 @pytest.fixture(scope="module")
 def codec():
-    tokenizer, images = build_tokenizer(samples=300), ToyImageTokenizer()
-    return Codec(TextTokenizer(tokenizer, read_vocab(tokenizer, images.codebook_size)), images, image_side=64)
+    tokenizer, images = build_tokenizer(samples=100), ToyImageTokenizer()
+    return Codec(TextTokenizer(tokenizer, new_vocab(tokenizer, images.codebook_size)), images, image_side=64)
 
 
 @pytest.fixture(scope="module")
-def book(codec):
-    return make_book(WORLD, 60, 60, codec.images, np.random.default_rng(0))
+def books(codec):
+    rng = np.random.default_rng(0)
+    return {name: make_book(w.WORLDS[name], SIZES, codec.images, rng) for name in ("first", "full")}
 
 
 @pytest.fixture
-def rng():
-    return np.random.default_rng(1)
+def maker(codec, books):
+    return ExampleMaker(codec.text, codec.vocab, books)
 
 
-@pytest.fixture
-def maker(codec, book):
-    return ExampleMaker(codec.text, codec.vocab, book, WORLD)
-
-
-def of_one(codec, book, **records):
-    """A maker that knows only some records of the book."""
-    return ExampleMaker(codec.text, codec.vocab, PictureBook(book.scenes, codes=book.codes, **records), WORLD)
-
-
-def picture(scene):
-    return Image.fromarray(w.render(scene))
+def of_one(codec, book, kind, record):
+    """A maker that knows one record of a book."""
+    small = PictureBook(book.world)
+    small.pictures, small.codes, small.records = book.pictures, book.codes, {kind: [record]}
+    return ExampleMaker(codec.text, codec.vocab, {"full": small})
 
 
 def said(text):
@@ -68,7 +64,22 @@ def rows_met(example, rows, vocab):
     return found
 
 
-# Drawings and edits are rows of the tasks
+# Pictures are rows of the tasks
+
+
+def rows_of(record, book, codec):
+    """What the task of a record prepares, in every wording."""
+    if record.system == "text_to_image":
+        return [TextToImage(words, 64, 64).prepare(codec) for words in said(record.text)]
+    shown = [Image.fromarray(paint(book.pictures[page])) for page in record.sources]
+    kind = next(k for k, (system, fixed) in EDIT_KINDS.items()
+                if system == record.system and fixed in (None, record.text))  # fmt: skip
+    rows = [Edit(record.text, shown, edit=kind).prepare(codec)]
+    if EDIT_KINDS[kind][1] is None:
+        return [Edit(words, shown, edit=kind).prepare(codec) for words in said(record.text)]
+    dotted = codec.text.conditions(record.system, record.text + ".", [codec.vocab.lay_out(codec.read(s)[1])
+                                                                     for s in shown])  # fmt: skip
+    return [*rows, type(rows[0])(rows[0].answer, dotted, rows[0].columns, rows[0].grid)]
 
 
 def check_picture(example, rows, target, codec):
@@ -76,40 +87,32 @@ def check_picture(example, rows, target, codec):
     found = rows_met(example, rows, codec.vocab)
     assert found, codec.text.tokenizer.decode(example.ids)
     branch, masks = found[0]
-    codes = codec.read(picture(target))[1].flatten().numpy()
+    codes = codec.read(Image.fromarray(paint(target)))[1].flatten().numpy()
     assert (example.ids[masks] == codes + codec.vocab.image_offset).all()
     assert ((example.weight > 0) == masks).all()
     assert example.noise.any() and not (example.noise & ~masks).any()
     return branch
 
 
-def test_a_drawing_is_what_the_task_prepares(codec, book, rng):
-    for text, index in book.captions:
-        rows = [TextToImage(words, 64, 64).prepare(codec) for words in said(text)]
-        example = of_one(codec, book, captions=[(text, index)]).draw(rng)
-        check_picture(example, rows, book.scenes[index], codec)
-
-
-def test_an_edit_is_what_the_task_prepares(codec, book, rng):
-    for text, source, target in book.edits:
-        rows = [Edit(words, [picture(book.scenes[source])]).prepare(codec) for words in said(text)]
-        example = of_one(codec, book, edits=[(text, source, target)]).edit(rng)
-        check_picture(example, rows, book.scenes[target], codec)
+@pytest.mark.parametrize("kind", PICTURE_TASKS)
+def test_a_picture_is_what_the_task_prepares(kind, codec, books, rng):
+    book = books["full"]
+    for record in book.records[kind]:
+        rows = rows_of(record, book, codec)
+        example = of_one(codec, book, kind, record).picture(kind, "full", rng)
+        check_picture(example, rows, book.pictures[record.target], codec)
 
 
 @pytest.mark.parametrize(
     ("kind", "rates"),
-    [("draw", {"uncond": 0.1}), ("edit", {"no_text": 1 / 30, "no_image": 1 / 30, "uncond": 1 / 30})],
+    [("draw", {"uncond": 0.1}), ("style", {"no_text": 1 / 30, "no_image": 1 / 30, "uncond": 1 / 30})],
 )
-def test_a_tenth_of_the_prompts_is_dropped(codec, book, rng, kind, rates):
-    text, source, target = book.edits[0]
-    maker = of_one(codec, book, captions=[(text, target)], edits=[(text, source, target)])
-    image = picture(book.scenes[source])
-    tasks = {"draw": lambda words: TextToImage(words, 64, 64), "edit": lambda words: Edit(words, [image])}
-    rows = [tasks[kind](words).prepare(codec) for words in said(text)]
-    count = 600
+def test_a_tenth_of_the_prompts_is_dropped(codec, books, rng, kind, rates):
+    book, count = books["full"], 600
+    record = book.records[kind][0]
+    maker, rows = of_one(codec, book, kind, record), rows_of(record, book, codec)
     branches = Counter(
-        check_picture(maker.kinds[kind](rng), rows, book.scenes[target], codec) for _ in range(count)
+        rows_met(maker.picture(kind, "full", rng), rows, codec.vocab)[0][0] for _ in range(count)
     )
     assert set(branches) == {"cond", *rates}
     for branch, rate in rates.items():
@@ -133,75 +136,91 @@ def turns_of(example, codec):
     return turns
 
 
-def answers(codec, book, rng, count=200):
+def answers(codec, books, rng, count=120):
     """(example, turns, scene); each example is of a book with one scene."""
+    book = books["full"]
+    pages = book.scenes()
     for _ in range(count):
-        index = int(rng.integers(len(book.scenes)))
-        scene = book.scenes[index]
-        if not w.held_out(scene.key()):
-            one = PictureBook([scene], codes=book.codes[index : index + 1])
-            example = ExampleMaker(codec.text, codec.vocab, one, WORLD).answer(rng)
-            yield example, turns_of(example, codec), scene
+        page, one = pages[int(rng.integers(len(pages)))], PictureBook(book.world)
+        one.pictures, one.codes = [book.pictures[page]], book.codes[page : page + 1]
+        example = ExampleMaker(codec.text, codec.vocab, {"full": one}).answer("full", rng)
+        yield example, turns_of(example, codec), book.pictures[page]
 
 
-def test_an_answer_is_what_the_task_prepares(codec, book, rng):
-    numbers = set()
-    for example, turns, scene in answers(codec, book, rng):
+def test_answers_are_what_the_task_prepares_and_only_they_are_hidden(codec, books, rng):
+    numbers, earlier = set(), []
+    for example, turns, scene in answers(codec, books, rng):
         history = [(question, answer) for question, answer, _, _ in turns[:-1]]
         question, answer, start, end = turns[-1]
-        row = Ask(question, [picture(scene)], history, length=end - start).prepare(codec)
+        row = Ask(question, [Image.fromarray(w.render(scene))], history, length=end - start).prepare(codec)
         assert rows_met(example, [row], codec.vocab), codec.text.tokenizer.decode(example.ids)
         words, v = codec.text.encode(answer), codec.vocab
         assert words and end - start in WINDOWS
         assert example.ids[start:end].tolist() == words + [v.eoa] + [v.pad] * (end - start - len(words) - 1)
         numbers.add(len(turns))
-    assert numbers == {1, 2, 3}
+
+        allowed = np.zeros(len(example.ids), dtype=bool)
+        for _, _, first, behind in turns:
+            allowed[first:behind] = True
+        assert not (example.noise & ~allowed).any() and ((example.weight > 0) == allowed).all()
+        is_pad = example.ids == v.pad
+        assert set(example.weight[allowed & is_pad].tolist()) <= {np.float32(0.05)}
+        assert set(example.weight[allowed & ~is_pad].tolist()) == {1.0}
+        last = example.noise[start : start + len(words) + 1]        # with its end
+        assert last.all() if len(words) <= 5 else last.any()
+        for _, _, first, behind in turns[:-1]:
+            assert example.noise[first:behind].all() or not example.noise[first:behind].any()
+            earlier.append(bool(example.noise[first]))
+    assert numbers == {1, 2, 3, 4, 5}
+    assert abs(np.mean(earlier) - HIDDEN) < 0.12
 
 
-def test_the_window_is_any_that_has_room_for_the_end(maker, codec, rng):
+def test_the_window_is_any_that_has_room_for_the_end(maker, codec, monkeypatch, rng):
     for count, windows in ((1, {8, 16, 32, 48}), (7, {8, 16, 32, 48}), (8, {16, 32, 48}), (40, {48})):
-        maker._turns = lambda scene, rng, count=count: [("why?", "7" * count)]          # digits stay single
-        assert len(codec.text.encode("7" * count)) == count
-        found = (turns_of(maker.answer(rng), codec)[-1] for _ in range(40))
+        reply = "7" * count                                                             # digits stay single
+        monkeypatch.setattr("dimoo_training.examples.conversation", lambda *_, reply=reply: [("why?", reply)])
+        assert len(codec.text.encode(reply)) == count
+        found = (turns_of(maker.answer("full", rng), codec)[-1] for _ in range(30))
         assert {end - start for _, _, start, end in found} == windows
 
 
-def test_only_answers_are_hidden(codec, book, rng):
-    hidden_history = 0
-    for example, turns, _ in answers(codec, book, rng):
-        allowed = np.zeros(len(example.ids), dtype=bool)
-        for _, _, start, end in turns:
-            allowed[start:end] = True
-        assert not (example.noise & ~allowed).any()
-        assert ((example.weight > 0) == allowed).all()
-        is_pad = example.ids == codec.vocab.pad
-        assert set(example.weight[allowed & is_pad].tolist()) <= {np.float32(0.05)}
-        assert set(example.weight[allowed & ~is_pad].tolist()) == {1.0}
-        hidden = [example.noise[start:end] for _, _, start, end in turns]
-        for number, (_, answer, _, _) in enumerate(turns):
-            words, last = len(codec.text.encode(answer)), number == len(turns) - 1
-            if last:
-                assert hidden[-1][: words + 1].any()
-            if words <= 5:                                          # short answers as a whole, with their end
-                assert hidden[number][: words + 1].all() or (not last and not hidden[number].any())
-            hidden_history += not last and bool(hidden[number].any())
-    assert hidden_history > 15
+def test_conversations_are_true(books, rng):
+    """Captions are the report, and letters stand for the answer."""
+    captions = letters = 0
+    for number in range(300):
+        scene = books["full"].pictures[books["full"].scenes()[number % 20]]
+        for question, answer in conversation(scene, w.WORLDS["full"], rng):
+            if answer == w.report(scene).text:
+                captions += 1
+            elif " a) " in question:
+                letters += 1
+                asked, _, options = question.partition(" a) ")
+                shown = dict(part.split(") ") for part in ("a) " + options).replace(" b)", "|b)").replace(
+                    " c)", "|c)").replace(" d)", "|d)").split("|"))  # fmt: skip
+                assert answer in shown and asked[-1] in "?s" and len(set(shown.values())) == len(shown)
+    assert 30 < captions < 95 and letters > 60
 
 
-def test_answers_are_about_the_picture(codec, book, rng):
-    full = [
-        (turns[0][1], scene) for _, turns, scene in answers(codec, book, rng) if turns[0][1].endswith("background")
-    ]
-    assert len(full) > 15
-    assert all(answer == w.report(scene).text for answer, scene in full)
+def test_puzzles_are_asked_without_a_picture(maker, codec, rng):
+    kinds = Counter()
+    for _ in range(60):
+        example = maker.puzzle("full", rng)
+        (question, answer, start, end) = turns_of(example, codec)[0]
+        row = Ask(question, length=end - start).prepare(codec)
+        assert rows_met(example, [row], codec.vocab)
+        kind = "sudoku" if "sudoku" in question else "countdown" if "countdown" in question else "arithmetic"
+        kinds[kind] += 1
+        if kind != "sudoku":                                        # digits are split, so spaces tell nothing there
+            assert answer
+    assert set(kinds) == set(PUZZLES) and kinds["arithmetic"] < kinds["sudoku"]
 
 
 def test_special_tokens_are_never_hidden(maker, codec, rng):
     v, tags = codec.vocab, codec.text.tags.values()
     fixed = [v.newline, v.boi, v.eoi, v.boa, v.uncondition, v.mask, *tags]
     for kind in maker.kinds:
-        for _ in range(100):
-            example = maker.kinds[kind](rng)
+        for _ in range(25):
+            example = maker.kinds[kind]("full", rng)
             assert not np.isin(example.ids[example.noise], fixed).any()
             assert not example.noise[: example.ids.tolist().index(v.boa) + 1].any()
             assert example.ids[-1] == v.eoa and not example.noise[-1]
@@ -241,42 +260,39 @@ def test_cosine_noise_is_spread_as_the_schedule_and_over_all_places(rng):
     assert abs(noise.mean(0) - noise.mean()).max() < 0.04
 
 
-def drawn_cells(scene):
-    """(8, 8) bool: codes in cells of the grid where the picture is not mere background."""
-    differs = (w.render(scene) != w.render(w.Scene((), scene.background))).any(-1)
-    cells = differs.reshape(4, 16, 4, 16).any((1, 3))
-    return cells.repeat(2, 0).repeat(2, 1).ravel()
+def cells_with_objects(picture):
+    """(64,) bool, found in the pixels."""
+    empty = w.Scene((), "black" if isinstance(picture, Map) else picture.background)
+    differs = (paint(picture) != w.render(empty)).any(-1)
+    return differs.reshape(4, 16, 4, 16).any((1, 3)).repeat(2, 0).repeat(2, 1).ravel()
 
 
-def test_objects_weigh_four_times_as_much(codec, book, rng):
-    for text, index in book.captions[:20]:
-        example = of_one(codec, book, captions=[(text, index)]).draw(rng)
-        expected = np.where(drawn_cells(book.scenes[index]), 4.0, 1.0)
+@pytest.mark.parametrize("kind", PICTURE_TASKS)
+def test_objects_and_changes_weigh_more(kind, codec, books, rng):
+    book, seen = books["full"], set()
+    for record in book.records[kind]:
+        example = of_one(codec, book, kind, record).picture(kind, "full", rng)
+        shown = cells_with_objects(book.pictures[record.target])
+        expected = np.where(shown, 3.0 if kind == "edit" else 4.0, 1.0)
+        if kind == "edit":
+            expected[(book.codes[record.sources[0]] != book.codes[record.target]).ravel()] = 6.0
         assert example.weight[example.weight > 0].tolist() == expected.tolist()
+        seen |= set(expected.tolist())
+    assert seen == ({1.0, 3.0, 6.0} if kind == "edit" else {1.0, 4.0})
 
 
-def test_what_an_edit_changes_weighs_most(codec, book, rng):
-    seen = Counter()
-    for text, source, target in book.edits:
-        example = of_one(codec, book, edits=[(text, source, target)]).edit(rng)
-        before, after = (codec.read(picture(book.scenes[index]))[1].flatten() for index in (source, target))
-        expected = np.where(drawn_cells(book.scenes[target]), 3.0, 1.0)
-        expected[(before != after).numpy()] = 6.0
-        assert example.weight[example.weight > 0].tolist() == expected.tolist()
-        seen.update(expected.tolist())
-    assert set(seen) == {1.0, 3.0, 6.0}
-
-
-@pytest.mark.parametrize("kind", ["draw", "edit", "answer"])
+@pytest.mark.parametrize("kind", ["draw", "edit", "answer", "puzzle"])
 def test_a_batch_counts_what_is_hidden_only(maker, codec, rng, kind):
-    examples = [maker.kinds[kind](rng) for _ in range(20)]
-    batch = collate(examples, codec.vocab, 200)
-    assert {name: tuple(value.shape) for name, value in batch.items()} == dict.fromkeys(batch, (20, 200))
+    examples = [maker.kinds[kind]("full", rng) for _ in range(12)]
+    batch = collate(examples, codec.vocab, 300)
+    shapes = {name: tuple(value.shape) for name, value in batch.items()}
+    assert shapes == {**dict.fromkeys(("input_ids", "labels", "weight", "key_mask"), (12, 300)), "ratio": (12,)}
     for row, example in enumerate(examples):
         length = len(example.ids)
         assert batch["labels"][row, :length].tolist() == example.ids.tolist()
-        assert batch["key_mask"][row].tolist() == [True] * length + [False] * (200 - length)
+        assert batch["key_mask"][row].tolist() == [True] * length + [False] * (300 - length)
         assert (batch["labels"][row, length:] == codec.vocab.pad).all()
+        assert batch["ratio"][row] == pytest.approx(example.noise.sum() / (example.weight > 0).sum())
     hidden = batch["input_ids"] == codec.vocab.mask
     assert torch.equal(batch["input_ids"][~hidden], batch["labels"][~hidden])
     assert torch.equal(batch["weight"] > 0, hidden)
@@ -286,45 +302,33 @@ def test_a_batch_counts_what_is_hidden_only(maker, codec, rng, kind):
 
 
 def test_batches_follow_from_the_generator_and_fit(maker):
-    batches = [maker.batch("answer", 12, 120, np.random.default_rng(seed)) for seed in (5, 5, 6)]
+    batches = [maker.batch("answer", 6, 150, np.random.default_rng(seed)) for seed in (5, 5, 6)]
     assert all(torch.equal(value, batches[1][name]) for name, value in batches[0].items())
     assert not torch.equal(batches[0]["labels"], batches[2]["labels"])
-    longest = {len(maker.answer(np.random.default_rng(seed)).ids) for seed in range(50)}
-    assert max(longest) > 120                                       # some had to be left out
-    assert all(len(batch["labels"]) == 12 for batch in batches)
+    assert all(len(batch["labels"]) == 6 for batch in batches)
+    longest = {len(maker.answer("full", np.random.default_rng(seed)).ids) for seed in range(30)}
+    assert max(longest) > 150                                       # some had to be left out
 
 
-def test_kinds_are_drawn_by_their_share(rng):
-    counts = Counter(draw_from({"a": 1.0, "b": 3.0, "never": 0.0}, rng) for _ in range(4000))
-    assert set(counts) == {"a", "b"}
-    assert abs(counts["a"] / 4000 - 0.25) < 0.03
-    assert set(CAPTION_MIX) == set(w.FAMILIES)
-    assert set(EDIT_MIX) == set(w.EDIT_KINDS) - {"resize"}          # one size only
+def test_books_are_used_by_their_shares(maker, rng, monkeypatch):
+    used = Counter()
+    make = maker.kinds["puzzle"]
+    monkeypatch.setitem(maker.kinds, "puzzle", lambda name, rng: used.update([name]) or make(name, rng))
+    maker.batch("puzzle", 40, 200, rng, {"first": 1.0, "full": 4.0})
+    assert used["full"] > 2 * used["first"] > 0
+    used.clear()
+    maker.batch("puzzle", 10, 200, rng, {"first": 1.0})
+    assert set(used) == {"first"}
 
 
-# What is held out
-
-
-def test_nothing_held_out_enters_a_book(codec, monkeypatch):
-    captions, draw_caption = [], w.train_caption
-    monkeypatch.setattr(w, "train_caption", lambda *given: captions.append(draw_caption(*given)) or captions[-1])
-    book = make_book(WORLD, 250, 250, codec.images, np.random.default_rng(3))
-    assert [caption.text for caption in captions] == [text for text, _ in book.captions]
-    assert not any(w.caption_held_out(caption) for caption in captions)
-    assert not any(w.held_out(book.scenes[source].key()) for _, source, _ in book.edits)
-    for caption, (_, index) in zip(captions, book.captions, strict=True):
-        assert caption.claim.holds(book.scenes[index])
-    stored = torch.from_numpy(book.codes.astype(np.int64))
-    assert torch.equal(stored[-3:], torch.stack([codec.read(picture(scene))[1] for scene in book.scenes[-3:]]))
-
-
-def test_no_question_is_about_a_held_out_scene(codec, book):
-    """Captions and edits may lead to such scenes, but `evaluate.asked` asks about them."""
-    held = {index for index, scene in enumerate(book.scenes) if w.held_out(scene.key())}
-    marked = np.arange(len(book.scenes), dtype=np.int16)[:, None, None].repeat(8, 1).repeat(8, 2)
-    names = PictureBook(book.scenes, book.captions, book.edits, marked)     # the codes tell which scene it is
-    maker, rng = ExampleMaker(codec.text, codec.vocab, names, WORLD), np.random.default_rng(0)
-    drawn = [maker.answer(rng).ids for _ in range(600)]
+def test_no_question_is_about_a_held_out_scene(codec, books):
+    """Captions and edits may lead to such scenes, but the evaluation asks about them."""
+    book, marked = books["full"], PictureBook(books["full"].world)
+    held = {i for i, p in enumerate(book.pictures) if not isinstance(p, Map) and w.held_out(p.key())}
+    marked.pictures = book.pictures
+    numbers = np.arange(len(book.pictures), dtype=np.int16)[:, None, None]
+    marked.codes = numbers.repeat(8, 1).repeat(8, 2)                # the codes tell which scene it is
+    maker, rng = ExampleMaker(codec.text, codec.vocab, {"full": marked}), np.random.default_rng(0)
+    drawn = [maker.answer("full", rng).ids for _ in range(250)]
     asked = {int(ids[ids.tolist().index(codec.vocab.boi) + 1]) - codec.vocab.image_offset for ids in drawn}
-    assert len(held) > 5 and len(asked) > 100
-    assert not asked & held
+    assert len(held) > 3 and len(asked) > 40 and not asked & held

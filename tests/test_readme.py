@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -68,10 +69,12 @@ def test_bench_commands_run(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_training_commands_run(folder: Path) -> None:
-    assert len(TRAINING) == 2
+    assert len(TRAINING) == 4
+    item = {"task": "text_to_image", "prompt": "a red circle", "image": "circle.png"}
+    (folder / "data.jsonl").write_text(json.dumps(item) + "\n")
     for command in TRAINING:
         run(shlex.split(command)[1:], folder)
-    run(["generate", "a star", "--model", "runs/debug/checkpoint", "--seed", "0"], folder)
+    run(["generate", "a star", "--model", "runs/tuned/checkpoint", "--seed", "0"], folder)
 
 
 def test_the_quoted_loop_is_the_loop() -> None:

@@ -1,6 +1,7 @@
 """Training of the image tokenizer: codes that see their own patch, what is minimised, exact resumption."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -16,7 +17,10 @@ from torch import nn
 from dimoo_training import vq
 from dimoo_training import world as w
 from dimoo_training.codebook import FAR, merge_doubles
-from dimoo_training.vq import ARCHITECTURE, LocalEncoder, VQRecipe, VQRun, agreement, picture_loss
+from dimoo_training.local_encoder import LocalEncoder
+from dimoo_training.patchwork import pairs
+from dimoo_training.picture_loss import picture_loss
+from dimoo_training.vq import ARCHITECTURE, VQRecipe, VQRun, agreement, contrast
 from tokenizers_vq import VQImageTokenizer
 
 SMALL = {"block_out_channels": (8, 8, 8, 8), "latent_channels": 8, "vq_embed_dim": 4}
@@ -29,6 +33,8 @@ def small(monkeypatch):
     """Models of eight channels; a clock on which every step takes a second."""
     for name, value in SMALL.items():
         monkeypatch.setitem(ARCHITECTURE, name, value)
+    latents = VQRun.many_latents
+    monkeypatch.setattr(VQRun, "many_latents", lambda run: latents(run, batches=3))
     ticks = count()
     monkeypatch.setattr(vq, "time", SimpleNamespace(time=lambda: float(next(ticks))))
 
@@ -81,12 +87,30 @@ def test_a_code_sees_its_own_patch_and_all_of_it(model, row, column):
     assert torch.equal(seen_from(model, row, column), patch)
 
 
-def test_the_mask_leaves_the_spread_of_what_a_layer_gives(model):
-    assert len(kernels(model)) > 10
-    before = [kernel.weight.square().sum().item() for kernel in kernels(model)]
+def test_a_masked_layer_keeps_the_scale_of_what_it_reads(model):
+    """Squares of a row's weights add up to the share of the channels that are no anchors."""
     LocalEncoder(model)
-    after = [kernel.weight.square().sum().item() for kernel in kernels(model)]
-    assert np.mean(np.array(after) / before) == pytest.approx(1, abs=0.15)
+    found = []
+    for kernel in kernels(model):
+        rows = kernel.weight.square().sum((1, 2, 3))
+        read = kernel.weight.abs().sum((0, 2, 3)) > 0
+        found.append((rows[rows > 0].mean() / read.float().mean()).item())
+    assert len(found) > 10 and np.mean(found) == pytest.approx(1, abs=0.15)
+
+
+def test_anchors_are_constant_and_nobody_reads_them(model):
+    LocalEncoder(model)
+    maps = []
+    for name, conv in model.encoder.named_modules():
+        if name.endswith("conv1"):
+            conv.register_forward_hook(lambda _, given, made: maps.append(made[:, : LocalEncoder.ANCHORS]))
+    for seed in (0, 1):
+        model.encode(torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(seed)))
+    half = len(maps) // 2
+    assert half > 3
+    for one, other in zip(maps[:half], maps[half:], strict=True):
+        assert torch.equal(one, other) and (one.amax((0, 2, 3)) == one.amin((0, 2, 3))).all()
+        assert one[0, 0, 0, 0] == -one[0, 1, 0, 0] > 1
 
 
 def test_a_step_leaves_the_encoder_local(small):
@@ -105,14 +129,33 @@ def test_a_step_leaves_the_encoder_local(small):
 
 
 def test_the_picture_loss_looks_at_objects_and_edges():
-    grey = torch.full((1, 3, 8, 8), 0.5)
-    red = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1).expand(1, 3, 8, 8)
-    for pixels in (grey, red):
-        assert picture_loss(pixels, pixels, 4.0) == 0
-    assert picture_loss(grey + 0.1, grey, 4.0).item() == pytest.approx(0.1)
-    assert picture_loss(red - 0.1, red, 4.0).item() == pytest.approx(0.4)
-    ramp = grey + torch.linspace(-0.1, 0.1, 8)
-    assert picture_loss(ramp, grey, 1.0).item() == pytest.approx((ramp - grey).abs().mean().item() + 0.5 * 0.2 / 7)
+    grey = torch.full((2, 3, 16, 16), 0.5)
+    filled = torch.zeros(2, 2, 2, dtype=torch.bool)
+    filled[0, 0, 1] = True
+    assert picture_loss(grey, grey, filled, 4.0) == 0
+    assert picture_loss(grey + 0.1, grey, filled, 4.0).item() == pytest.approx(0.1 * (7 + 4) / 8)
+    wrong = grey.clone()
+    wrong[0, :, :8, 8:] += 0.1                                      # the object's patch: an eighth of the pixels
+    step = 0.5 * (0.1 * 8 * 3 / grey.diff(dim=-1).numel()) * 2      # seen from its left and from below
+    assert picture_loss(wrong, grey, filled, 4.0).item() == pytest.approx(4 * 0.1 / 8 + step)
+    ramp = grey + torch.linspace(-0.1, 0.1, 16)
+    expected = (ramp - grey).abs().mean().item() + 0.5 * 0.2 / 15
+    assert picture_loss(ramp, grey, filled, 1.0).item() == pytest.approx(expected)
+
+
+def test_the_contrast_is_low_when_a_patch_finds_its_meaning_in_the_other_twin():
+    meaning = torch.tensor([[[5, 6], [0, 7]]]).repeat(2, 1, 1)
+    shared = torch.tensor([[[True, True], [True, False]]])          # 0 means nothing, 7 is not shared
+    apart = torch.eye(4).view(1, 2, 2, 4).repeat(2, 1, 1, 1) * 9
+    assert contrast(apart, meaning, shared).item() < 0.01
+    alike = torch.ones(2, 2, 2, 4) + apart * 1e-4
+    assert contrast(alike, meaning, shared).item() > contrast(apart, meaning, shared).item()
+    swapped = apart.clone()
+    swapped[1] = swapped[1].flip(1)
+    assert contrast(swapped, meaning, shared).item() > 1
+    same = torch.tensor([[[5, 5], [0, 0]]]).repeat(2, 1, 1)
+    assert contrast(swapped, same, shared).item() == pytest.approx(0, abs=1e-5)    # either is right
+    assert contrast(apart, meaning * 0, shared) == 0
 
 
 def test_agreement_is_about_shared_cells_and_the_other_twin():
@@ -143,6 +186,15 @@ def test_quantising_lets_gradients_through_and_moves_the_codes(small):
     assert agree == pytest.approx((one == two).float().mean().item())
     moved = (run.codebook.weight != before).any(1)
     assert moved[closest.unique()].all()
+
+
+def test_a_larger_scale_has_as_many_codes_of_larger_patches(small):
+    run = VQRun(replace(MICRO, scale=2))
+    pixels, meaning, _ = run.pairs(1)
+    assert pixels.shape == (2, 3, 128, 128) and meaning.shape == (2, 8, 8)
+    assert run.model.encode(pixels).latents.shape == (2, 4, 8, 8)
+    assert VQImageTokenizer(run.model).ratio == 16
+    assert np.isfinite(run.advance()["loss"]) and stray(run.model) == 0
 
 
 # Runs

@@ -31,7 +31,7 @@ def test_sample_stays_in_the_world(world, rng, scenes):
         assert 1 <= len(scene.objects) <= world.max_objects
         assert scene.background in world.backgrounds
         assert [t.cell for t in scene.objects] == sorted({t.cell for t in scene.objects})
-        assert w.Scene.from_dict(scene.to_dict()) == scene
+        assert w.Scene.from_key(scene.key()) == scene
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
@@ -164,3 +164,17 @@ def test_oracle_refuses_noise(rng):
     assert parsed.scene is None
     assert parsed.background is None
     assert len(parsed.malformed) == 16
+
+
+# Larger pictures
+
+
+def test_larger_pictures_are_finer_and_mean_the_same(rng, scenes):
+    for scene in scenes(FULL, rng, 40):
+        large = w.render(scene, 2)
+        assert large.shape == (128, 128, 3)
+        small = np.asarray(Image.fromarray(large).reduce(2))
+        assert abs(small.astype(int) - w.render(scene)).max() <= 1
+        assert w.parse(small).scene == scene
+    finer = alpha("circle", "large", 2) - alpha("circle", "large").repeat(2, 0).repeat(2, 1)
+    assert abs(finer).max() > 0.2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from diffusers import VQModel
 from torch import Tensor
 
 from tokenizers_vq.base import check_codes, check_pixels
+
+if TYPE_CHECKING:  # training on ready-made codes runs without diffusers
+    from diffusers import VQModel
 
 
 class VQImageTokenizer:

@@ -35,6 +35,20 @@ def score(
 
 
 @evaluate.command()
+def tokenizer(
+    model: Annotated[str, typer.Option(help="A checkpoint of the small world.")] = "dimoo-tiny",
+    vq: Annotated[Path | None, typer.Option("--vq", help="An image tokenizer's own folder instead.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Pictures, and as many maps.")] = 500,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Also draw originals and reconstructions to this file.")] = None,
+) -> None:
+    """Measure an image tokenizer against its gates. Exit code 1 when one is missed."""
+    if not reach("dimoo_training.commands:gates", "train")(model, vq, count, seed, json, sheet):
+        raise typer.Exit(1)
+
+
+@evaluate.command()
 def geneval(
     prompts: Annotated[Path, typer.Option(help="GenEval's evaluation_metadata.jsonl: a JSON object a line.")],
     images: Annotated[Path, typer.Option(help="Folder to write: NNNNN/metadata.jsonl, NNNNN/samples/0000.png ...")],

@@ -11,13 +11,18 @@ from dimoo.cli.extras import reach
 
 train = typer.Typer(invoke_without_command=True)
 
-Recipe = Annotated[str, typer.Option(help='"debug" (a minute), "tiny", or your own as file.py:name.')]
+Recipe = Annotated[str, typer.Option(help='"debug" (a minute), "tiny", "small", or your own as file.py:name.')]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder of the run.")]
+VQ = Annotated[
+    Path | None, typer.Option("--vq", help="Folder of the image tokenizer.", show_default="that of dimoo-tiny")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Length of the run.", show_default="the recipe's")]
+Model = Annotated[str, typer.Option(help="The checkpoint to start from: a folder or hub id in the hosted layout.")]
 
 
 @train.callback()
 def show(context: typer.Context) -> None:
-    """Train the image tokenizer, then the model."""
+    """Train the image tokenizer, then the model; or fine-tune a checkpoint on pictures of your own."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -29,12 +34,40 @@ def vq(recipe: Recipe = "tiny", out: Out = Path("runs/vq")) -> None:
 
 
 @train.command()
+def pictures(recipe: Recipe = "small", out: Out = Path("runs/small"), vq: VQ = None) -> None:
+    """Make the pictures of a run beforehand, so that `sft` needs no diffusers where it runs."""
+    reach("dimoo_training.commands:pictures", "train")(recipe, vq, out)
+
+
+@train.command()
 def sft(
     recipe: Recipe = "tiny",
     out: Out = Path("runs/sft"),
-    vq: Annotated[
-        Path | None, typer.Option("--vq", help="Folder of the image tokenizer.", show_default="that of dimoo-tiny")
-    ] = None,
+    vq: VQ = None,
+    steps: Steps = None,
 ) -> None:
     """Train the model on pictures, edits and answers. A run that was stopped goes on by itself."""
-    reach("dimoo_training.commands:sft", "train")(recipe, vq, out)
+    reach("dimoo_training.commands:sft", "train")(recipe, vq, out, steps)
+
+
+@train.command()
+def tokenize(
+    data: Annotated[Path, typer.Argument(help="JSON lines: text_to_image, edit and understanding items.")],
+    model: Model,
+    out: Out = Path("runs/data"),
+    seed: Annotated[int, typer.Option(help="Of the windows that pictures are cut at.")] = 0,
+) -> None:
+    """Pictures and texts to parquet, for `finetune`. Goes on where it stopped; bad lines are named and left out."""
+    reach("dimoo_training.commands:tokenise", "train")(data, model, out, seed)
+
+
+@train.command()
+def finetune(
+    data: Annotated[Path, typer.Option(help="The folder that `tokenize` wrote.")],
+    model: Model,
+    recipe: Annotated[str, typer.Option(help='"lora" or "full", or your own as file.py:name.')] = "lora",
+    out: Out = Path("runs/finetune"),
+    steps: Steps = None,
+) -> None:
+    """Fine-tune a checkpoint. On several devices: accelerate launch --num_processes N -m dimoo train finetune ..."""
+    reach("dimoo_training.commands:finetune", "train")(model, data, recipe, out, steps)

@@ -27,7 +27,8 @@ WINDOWS = (8, 16, 32, 48)
 """Lengths of the answer window; the rest behind the answer is padding, which is learned with little weight."""
 PAD_WEIGHT = 0.05
 SHORT = 6
-"""Answers of so many tokens are always hidden as a whole; longer ones weigh together as much as one of this length."""
+"""Answers of so many tokens, with their end, are always hidden as a whole; longer ones weigh together as much as one
+of this length."""
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
 MOST_TURNS = 5
 HIDDEN = 0.75
@@ -82,6 +83,40 @@ class Sequence:
         return Example(np.array(self.ids), np.array(self.noise), np.array(self.weight, dtype=np.float32))
 
 
+def prompted(text: TextTokenizer, system: str, said: str, sources: list[Tensor], rng: np.random.Generator) -> Tensor:
+    """What stands before a picture that is asked for; now and then with a part dropped, for guidance."""
+    branches = text.conditions(system, said, sources)
+    dropped = ("no_text", "no_image", "uncond") if sources else ("uncond",)
+    return branches[dropped[int(rng.integers(len(dropped)))] if rng.random() < DROP else "cond"]
+
+
+def painted(prompt: Tensor, image: Tensor, weight: np.ndarray, v: Vocab, rng: np.random.Generator) -> Example:
+    """The laid-out `image` as answer to a prompt; `weight` (h, w) is what each of its codes counts."""
+    height, width = weight.shape
+    at = 1 + (np.arange(height)[:, None] * (width + 1) + np.arange(width)).ravel()
+    answer = image.tolist()
+    noise, weights = np.zeros(len(answer), dtype=bool), np.zeros(len(answer), dtype=np.float32)
+    noise[at], weights[at] = cosine_noise(height * width, rng), weight.ravel()
+    sequence = Sequence()
+    sequence.say(*prompt.tolist(), v.boa)
+    sequence.answer(answer, noise.tolist(), weights.tolist())
+    sequence.say(v.eoa)
+    return sequence.done()
+
+
+def conclude(sequence: Sequence, words: list[int], room: int, v: Vocab, rng: np.random.Generator) -> None:
+    """An answer with its end, then padding up to `room`; the padding is noised on its own, as Lumina-DiMOO's.
+
+    Short answers are hidden as a whole: no partial hints.
+    """
+    said = len(words) + 1
+    noise = np.ones(said, dtype=bool) if said <= SHORT else cosine_noise(said, rng)
+    sequence.answer([*words, v.eoa], noise.tolist(), [min(1.0, SHORT / said)] * said)
+    if room > said:
+        padding = room - said
+        sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)
+
+
 class ExampleMaker:
     """Draws examples of one kind from picture books; every random choice comes from the `rng` argument.
 
@@ -118,20 +153,8 @@ class ExampleMaker:
         book = self.books[name]
         record = book.records[kind][int(rng.integers(len(book.records[kind])))]
         sources = [self.image(book, page) for page in record.sources]
-        branches = self.text.conditions(record.system, self.words(record.text, rng), sources)
-        dropped = ("no_text", "no_image", "uncond") if sources else ("uncond",)
-        branch = dropped[int(rng.integers(len(dropped)))] if rng.random() < DROP else "cond"
-        weight = picture_weight(book, record)
-        height, width = weight.shape
-        at = 1 + (np.arange(height)[:, None] * (width + 1) + np.arange(width)).ravel()
-        answer = self.image(book, record.target).tolist()
-        noise, weights = np.zeros(len(answer), dtype=bool), np.zeros(len(answer), dtype=np.float32)
-        noise[at], weights[at] = cosine_noise(height * width, rng), weight.ravel()
-        sequence = Sequence()
-        sequence.say(*branches[branch].tolist(), self.vocab.boa)
-        sequence.answer(answer, noise.tolist(), weights.tolist())
-        sequence.say(self.vocab.eoa)
-        return sequence.done()
+        prompt = prompted(self.text, record.system, self.words(record.text, rng), sources, rng)
+        return painted(prompt, self.image(book, record.target), picture_weight(book, record), self.vocab, rng)
 
     def answer(self, name: str, rng: np.random.Generator) -> Example:
         """One turn or more about one picture; the last answer stands in a window with padding."""
@@ -162,13 +185,7 @@ class ExampleMaker:
             hidden = bool(rng.random() < HIDDEN)
             sequence.answer(words, [hidden] * len(words), [1.0] * len(words))
             return
-        said = len(words) + 1
-        room = int(rng.choice([n for n in WINDOWS if n > len(words)]))
-        noise = np.ones(said, dtype=bool) if said <= SHORT else cosine_noise(said, rng)
-        sequence.answer([*words, v.eoa], noise.tolist(), [min(1.0, SHORT / said)] * said)
-        if room > said:
-            padding = room - said
-            sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)
+        conclude(sequence, words, int(rng.choice([n for n in WINDOWS if n > len(words)])), v, rng)
 
 
 def picture_weight(book: PictureBook, record: Record) -> np.ndarray:

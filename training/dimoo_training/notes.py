@@ -26,9 +26,10 @@ class Notes:
         from torch.utils.tensorboard import SummaryWriter
 
         self.path, self.start, self.steps, self.every, self.log = out / "log.jsonl", start, steps, every, log
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= start]
-        self.path.write_text("".join(line + "\n" for line in kept))
+        lines = self.path.read_text().splitlines(keepends=True) if self.path.exists() else []
+        aside = self.path.with_suffix(".part")                      # a last line without its end was torn by a kill
+        aside.write_text("".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= start))
+        aside.replace(self.path)
         self.board = SummaryWriter(str(out / "tensorboard"), purge_step=start)
         self.bar = tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True, disable=None)
         self.began = time.time()

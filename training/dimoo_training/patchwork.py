@@ -16,11 +16,11 @@ from torch import Tensor
 
 from dimoo_training.world import RGB, World
 from dimoo_training.world.maps import KINDS, LEVELS, stamp
-from dimoo_training.world.render import backdrop, sprite
+from dimoo_training.world.render import backdrop, enlarge, sprite
 from dimoo_training.world.scene import CELL_PX, GRID, pick
 
 SIDE, PX = 2 * GRID, CELL_PX // 2
-"""Patches a side, and their pixels."""
+"""Patches a side, and their pixels at scale 1."""
 MAPS, PATCHWORKS = 0.2, 0.4
 """Share of pictures that are maps, and that are patchworks."""
 FILLED, KEPT, SAME_BACKGROUND = (0.1, 0.8), 0.6, 0.5
@@ -39,11 +39,11 @@ def _look(world: World, mapped: str | None, rng: np.random.Generator) -> Look:
 
 
 @cache
-def _patches(look: Look, background: str) -> np.ndarray:
-    """The quarters of a cell, uint8 (2, 2, 8, 8, 3)."""
+def _patches(look: Look, background: str, scale: int = 1) -> np.ndarray:
+    """The quarters of a cell, uint8 (2, 2, 8 scale, 8 scale, 3)."""
     kind, *rest = look
-    cell = sprite(*rest, background) if kind == "object" else stamp(kind, *rest)
-    return cell.reshape(2, PX, 2, PX, 3).swapaxes(1, 2)
+    cell = sprite(*rest, background, scale) if kind == "object" else enlarge(stamp(kind, *rest), scale)
+    return cell.reshape(2, PX * scale, 2, PX * scale, 3).swapaxes(1, 2)
 
 
 def _fill(draw: Callable[[], Look], patchwork: bool, rng: np.random.Generator) -> np.ndarray:
@@ -55,12 +55,12 @@ def _fill(draw: Callable[[], Look], patchwork: bool, rng: np.random.Generator) -
     return looks if patchwork else looks.repeat(2, 0).repeat(2, 1)
 
 
-def _paint(looks: np.ndarray, background: str) -> np.ndarray:
-    """uint8 (64, 64, 3)."""
-    picture = np.tile(backdrop(background), (GRID, GRID, 1))
+def _paint(looks: np.ndarray, background: str, scale: int) -> np.ndarray:
+    """uint8 (64 scale, 64 scale, 3)."""
+    picture, px = np.tile(backdrop(background, scale), (GRID, GRID, 1)), PX * scale
     for row, column in np.argwhere(looks != None):  # noqa: E711 - elementwise
-        quarter = _patches(looks[row, column], background)[row % 2, column % 2]
-        picture[row * PX : (row + 1) * PX, column * PX : (column + 1) * PX] = quarter
+        quarter = _patches(looks[row, column], background, scale)[row % 2, column % 2]
+        picture[row * px : (row + 1) * px, column * px : (column + 1) * px] = quarter
     return picture
 
 
@@ -78,7 +78,10 @@ def _meanings(looks: np.ndarray) -> np.ndarray:
     return found
 
 
-def _pair(world: World, rng: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+Pair = tuple[list[np.ndarray], list[np.ndarray], np.ndarray]
+
+
+def _pair(world: World, rng: np.random.Generator, scale: int) -> Pair:
     """Two pictures, what their patches mean, and which patches they share."""
     mapped = pick(KINDS, rng) if rng.random() < MAPS else None
     patchwork = bool(rng.random() < PATCHWORKS)
@@ -91,17 +94,17 @@ def _pair(world: World, rng: np.random.Generator) -> tuple[list[np.ndarray], lis
     if rng.random() < SAME_BACKGROUND:
         backgrounds[1] = backgrounds[0]
     empty = (mine == None) & (theirs == None) & (backgrounds[0] == backgrounds[1])  # noqa: E711
-    pictures = [_paint(looks, background) for looks, background in zip((mine, theirs), backgrounds, strict=True)]
+    pictures = [_paint(looks, ground, scale) for looks, ground in zip((mine, theirs), backgrounds, strict=True)]
     return pictures, [_meanings(mine), _meanings(theirs)], kept | empty
 
 
-def pairs(world: World, count: int, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def pairs(world: World, count: int, rng: np.random.Generator, scale: int = 1) -> tuple[Tensor, Tensor, Tensor]:
     """2*count pictures, k and k+count being twins.
 
-    Returns pixels (2*count, 3, 64, 64) in [0, 1], the meaning of each patch (2*count, 8, 8), an arbitrary number and 0
-    where nothing is, and which patches are shared (count, 8, 8).
+    Returns pixels (2*count, 3, 64 scale, 64 scale) in [0, 1], the meaning of each patch (2*count, 8, 8), an arbitrary
+    number and 0 where nothing is, and which patches are shared (count, 8, 8).
     """
-    made = [_pair(world, rng) for _ in range(count)]
+    made = [_pair(world, rng, scale) for _ in range(count)]
     pixels = torch.from_numpy(np.stack([pictures[side] for side in (0, 1) for pictures, _, _ in made]))
     meaning = torch.from_numpy(np.stack([parts[side] for side in (0, 1) for _, parts, _ in made]))
     shared = torch.from_numpy(np.stack([together for _, _, together in made]).astype(bool))

@@ -15,7 +15,7 @@ from dimoo_training import world as w
 from dimoo_training.world.captions import describe
 from dimoo_training.world.maps import draw_map
 from dimoo_training.world.references import REFERENCES
-from dimoo_training.world.render import render
+from dimoo_training.world.render import enlarge, render
 from dimoo_training.world.scene import pick
 
 CAPTION_MIX = {"single": 1.5, "two": 2.0, "counting": 1.2, "colors": 1.8, "position": 2.5, "attributes": 2.5}
@@ -38,9 +38,11 @@ class Map:
 Picture = w.Scene | Map
 
 
-def paint(picture: Picture) -> np.ndarray:
-    """uint8 (64, 64, 3)."""
-    return draw_map(picture.scene, picture.kind) if isinstance(picture, Map) else render(picture)
+def paint(picture: Picture, scale: int = 1) -> np.ndarray:
+    """uint8 (64 scale, 64 scale, 3); maps are enlarged, scenes drawn finer."""
+    if isinstance(picture, Map):
+        return enlarge(draw_map(picture.scene, picture.kind), scale)
+    return render(picture, scale)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +14,10 @@ import torch
 from torch import Tensor
 
 from dimoo_training import world as w
+from dimoo_training.checkpoint import codebook_of
 from dimoo_training.picture_tasks import PICTURE_TASKS, Map, Picture, PictureTask, paint
-from tokenizers_vq import ImageTokenizer
+from dimoo_training.recipes import SFTRecipe
+from tokenizers_vq import ImageTokenizer, VQImageTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +56,62 @@ class PictureBook:
         return [i for i, scene in shown if not w.held_out(scene.key())]
 
     def save(self, path: Path) -> None:
-        """Write aside, then rename."""
+        """Write aside, then rename. Compressed, because books travel: most codes are background."""
         aside = path.with_suffix(".part")
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(pickle.dumps(self))
+        aside.write_bytes(zlib.compress(pickle.dumps(self)))
         aside.replace(path)
+
+    @staticmethod
+    def load(path: Path) -> PictureBook:
+        """What `save` wrote; earlier books are not compressed. Only for our own files: a pickle can run code."""
+        stored = path.read_bytes()
+        return pickle.loads(stored if stored.startswith(pickle.PROTO) else zlib.decompress(stored))
 
 
 def make_book(
-    world: w.World, sizes: Mapping[str, int], tokenizer: ImageTokenizer, rng: np.random.Generator
+    world: w.World, sizes: Mapping[str, int], tokenizer: ImageTokenizer, rng: np.random.Generator, scale: int = 1
 ) -> PictureBook:
     """`sizes[kind]` tasks of every kind from training facts (never held-out ones), rendered and encoded."""
     book = PictureBook(world)
     for kind, count in sizes.items():
         for _ in range(count):
             book.write(kind, PICTURE_TASKS[kind](world, rng))
-    book.codes = encode(tokenizer, book.pictures).numpy().astype(np.int16)
+    book.codes = encode(tokenizer, book.pictures, scale).numpy().astype(np.int16)
     return book
 
 
-def pixels_of(pictures: Sequence[Picture]) -> Tensor:
-    """Renders (B, 3, 64, 64) in [0, 1]."""
-    return torch.from_numpy(np.stack([paint(p) for p in pictures])).permute(0, 3, 1, 2).float() / 255
+def open_book(path: Path, name: str, recipe: SFTRecipe, vq_folder: Path) -> PictureBook:
+    """The pictures of one world: from disk when they are there and of this recipe and tokenizer, else made and kept.
+
+    Only the making needs diffusers, so a run on a machine without it takes its books along.
+    """
+    sizes, codebook = recipe.books[name], codebook_of(vq_folder).numpy().tobytes()
+    made_of = (name, tuple(sizes.items()), recipe.seed, hashlib.sha256(codebook).hexdigest())
+    if path.exists() and (book := PictureBook.load(path)).made_of == made_of:
+        return book
+    from diffusers import VQModel
+
+    rng = np.random.default_rng([recipe.seed, 1, list(recipe.books).index(name)])
+    tokenizer = VQImageTokenizer(VQModel.from_pretrained(vq_folder).eval())
+    if tokenizer.ratio * 8 != w.SIDE_PX * recipe.scale:
+        raise ValueError(f"{vq_folder} is an image tokenizer of {8 * tokenizer.ratio} pixels a side, the recipe's "
+                         f"pictures have {w.SIDE_PX * recipe.scale}")
+    book = make_book(w.WORLDS[name], sizes, tokenizer, rng, recipe.scale)
+    book.made_of = made_of
+    book.save(path)
+    return book
 
 
-def encode(tokenizer: ImageTokenizer, pictures: Sequence[Picture], batch: int = 64) -> Tensor:
+def pixels_of(pictures: Sequence[Picture], scale: int = 1) -> Tensor:
+    """Renders (B, 3, 64 scale, 64 scale) in [0, 1]."""
+    return torch.from_numpy(np.stack([paint(p, scale) for p in pictures])).permute(0, 3, 1, 2).float() / 255
+
+
+def encode(tokenizer: ImageTokenizer, pictures: Sequence[Picture], scale: int = 1, batch: int = 64) -> Tensor:
     """Codes (n, h, w) of pictures."""
-    return torch.cat([tokenizer.encode(pixels_of(pictures[i : i + batch])) for i in range(0, len(pictures), batch)])
+    chunks = (pictures[i : i + batch] for i in range(0, len(pictures), batch))
+    return torch.cat([tokenizer.encode(pixels_of(chunk, scale)) for chunk in chunks])
 
 
 def object_codes(picture: Picture, side: int = 8) -> np.ndarray:

@@ -8,33 +8,38 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from diffusers import VQModel
+from torch import Tensor
 
 from dimoo_training.codebook import nearest
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
-from dimoo_training.patchwork import pairs
 from dimoo_training.picture_loss import picture_loss
-from dimoo_training.world import World
+from dimoo_training.recipes import VQRecipe
+
+SHARE = 0.4
+"""Of the rates of the main run: there is less left to move."""
 
 
 def polish(
-    model: VQModel, world: World, minutes: float, rng: np.random.Generator, batch: int = 16, lr: float = 6e-3,
-    object_weight: float = 4.0, log: Callable[[str], None] = print,
-) -> VQModel:  # fmt: skip
-    """Train decoder and `post_quant_conv` for some minutes of wall time; encoder and codebook stay as they are."""
+    model: VQModel, pairs: Callable[[int], tuple[Tensor, Tensor, Tensor]], recipe: VQRecipe, log=print
+) -> VQModel:
+    """Train decoder and `post_quant_conv` for `recipe.polish_minutes`; encoder and codebook stay as they are.
+
+    Args:
+        pairs: count -> pixels, meaning, shared, as `patchwork.pairs`.
+    """
     model.requires_grad_(False)
     for part in (model.decoder, model.post_quant_conv):
         part.requires_grad_(True)
-    optimiser, codebook = Optimiser(model, lr, lr / 4, apart=("conv_out",)), model.quantize.embedding.weight
-    began, step = time.time(), 0
-    while (progress := (time.time() - began) / (60 * minutes)) < 1:
-        pixels, meaning, _ = pairs(world, batch // 2, rng)
+    optimiser = Optimiser(model, SHARE * recipe.lr, SHARE * recipe.adam_lr, apart=("conv_out",))
+    codebook, began, step = model.quantize.embedding.weight, time.time(), 0
+    while (progress := (time.time() - began) / (60 * recipe.polish_minutes)) < 1:
+        pixels, meaning, _ = pairs(recipe.batch // 2)
         with torch.no_grad():
             codes = nearest(model.encode(pixels).latents.permute(0, 2, 3, 1), codebook)
         made = model.decode(codebook[codes].permute(0, 3, 1, 2), force_not_quantize=True).sample
-        loss = picture_loss(made, pixels, meaning > 0, object_weight)
+        loss = picture_loss(made, pixels, meaning > 0, recipe.object_weight)
         loss.backward()
         optimiser.step(warmup_then_decay(progress, decay=0.9))
         step += 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from torch import nn
 
 from dimoo.model.config import LLaDAConfig
+from dimoo_training.optimiser import AdamW, Optimiser
 
 TINY_SHAPE = {
     "d_model": 256, "n_heads": 8, "n_kv_heads": 8, "n_layers": 6, "mlp_hidden_size": 768, "rope_theta": 1000.0,
@@ -13,16 +16,42 @@ TINY_SHAPE = {
 TINY_BOOK = {
     "draw": 40_000, "full": 6_000, "edit": 20_000, "dense": 6_000, "control": 6_000, "subject": 6_000, "style": 6_000,
 }  # fmt: skip
+SMALL_SHAPE = TINY_SHAPE | {"d_model": 512, "n_layers": 9, "mlp_hidden_size": 1408}
+SMALL_BOOK = {kind: 3 * count // 2 for kind, count in TINY_BOOK.items()}
 
 
 Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SFTRecipe:
-    """One supervised run."""
+class Course:
+    """What every supervised run states, whatever it trains on."""
+
+    steps: int = 12_000
+    lr: float = 4e-3
+    decay: float = 0.2
+    """Share of the run at its end over which the rate falls to zero."""
+    ema: float = 0.998
+    """0: no average is kept."""
+    precision: str = "bf16"
+    compile: bool = True
+    accumulate: int = 1
+    """Over how many batches of a step the gradient is averaged; with 1 they are summed, one of each kind."""
+    save_every_seconds: float = 180.0
+    log_every: int = 25
+    seed: int = 0
+
+    def optimiser(self, model: nn.Module) -> Optimiser:
+        return Optimiser(model, self.lr)
+
+
+@dataclass(frozen=True)
+class SFTRecipe(Course):
+    """One supervised run on the small world."""
 
     shape: dict = field(default_factory=lambda: dict(TINY_SHAPE))
+    scale: int = 1
+    """1: pictures of 64x64 pixels; 2: of 128x128. The image tokenizer has to be of the same scale."""
     books: dict[str, dict[str, int]] = field(default_factory=lambda: {"first": TINY_BOOK, "full": TINY_BOOK})
     """World -> how many picture tasks of each kind to make."""
     easy_until: float = 0.15
@@ -36,16 +65,8 @@ class SFTRecipe:
         "full": (8, 126), "dense": (8, 172), "control": (6, 232), "subject": (8, 172), "style": (6, 232),
     })  # fmt: skip
     """Kinds of which each step has one."""
-    steps: int = 12_000
-    lr: float = 4e-3
-    decay: float = 0.2
-    """Share of the run at its end over which the rate falls to zero."""
-    ema: float = 0.998
-    precision: str = "bf16"
-    compile: bool = True
-    save_every_seconds: float = 180.0
-    log_every: int = 25
-    seed: int = 0
+    workers: int = 0
+    """Processes that make batches ahead of the steps; 0: made in the run itself."""
 
     def batches(self, step: int) -> dict[str, Shape]:
         """The batches of one step."""
@@ -76,9 +97,103 @@ def debug() -> SFTRecipe:
     return SFTRecipe(shape=shape, books={"first": book}, always=always, steps=60, compile=False, log_every=10)
 
 
+def tiny_base() -> SFTRecipe:
+    """dimoo-tiny before reinforcement learning: the same run, ended while a third of the drawings are still wrong."""
+    return replace(tiny(), steps=4_000)
+
+
 def tiny() -> SFTRecipe:
     """dimoo-tiny: about five hours on two cores."""
     return SFTRecipe()
 
 
-RECIPES = {"debug": debug, "tiny": tiny}
+def small() -> SFTRecipe:
+    """dimoo-small: 128x128 pictures, 31M parameters; sized for eight minutes of one H200 with 16 cores."""
+    always = {"draw": (224, 100), "edit": (80, 172), "answer": (112, 184), "puzzle": (96, 76)}
+    in_turn = {"full": (112, 126), "dense": (80, 172), "control": (64, 232), "subject": (80, 172), "style": (64, 232)}
+    return SFTRecipe(
+        shape=dict(SMALL_SHAPE), scale=2, books={"first": SMALL_BOOK, "full": SMALL_BOOK}, always=always,
+        in_turn=in_turn, workers=14, steps=4_000, lr=3e-3, decay=0.3, save_every_seconds=60.0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VQRecipe:
+    """One run of the image tokenizer; `minutes` of wall time set the length."""
+
+    world: str = "full"
+    scale: int = 1
+    """1: pictures of 64x64 pixels; 2: of 128x128."""
+    minutes: float = 16.0
+    polish_minutes: float = 6.0
+    """After them, for the decoder alone."""
+    codes: int = 1024
+    """Codes to start with; `merge_doubles` leaves those with a meaning of their own."""
+    batch: int = 16
+    lr: float = 1.5e-2
+    adam_lr: float = 3e-3
+    object_weight: float = 4.0
+    commitment: float = 0.05
+    contrast: float = 0.1
+    continuous: float = 0.2
+    """Share of the run before there is a codebook; `jitter` is the noise on the latents then, in their spread."""
+    jitter: float = 0.05
+    decay: float = 0.98
+    revive_every: int = 25
+    seed: int = 0
+
+
+def vq_debug() -> VQRecipe:
+    """Half a minute: its pictures are blurs."""
+    return VQRecipe(minutes=0.4, polish_minutes=0.1, codes=32)
+
+
+def vq_small() -> VQRecipe:
+    """For 128x128 pictures, 8x8 codes like the others."""
+    return VQRecipe(scale=2, minutes=40.0, polish_minutes=15.0)
+
+
+VQ_RECIPES = {"debug": vq_debug, "tiny": VQRecipe, "small": vq_small}
+RECIPES = {"debug": debug, "tiny-base": tiny_base, "tiny": tiny, "small": small}
+
+
+@dataclass(frozen=True)
+class FineTune(Course):
+    """One run of `dimoo train finetune`; rates and clipping are those of the released script unless said."""
+
+    steps: int = 0
+    """0: `epochs` over the data."""
+    epochs: float = 2.0
+    lr: float = 2e-5
+    decay: float = 0.0
+    ema: float = 0.0
+    compile: bool = False
+    weight_decay: float = 0.1
+    clip: float = 4.0
+    batch: int = 2
+    """Examples in one forward of one process; times `accumulate` and the processes: the global batch."""
+    accumulate: int = 4
+    chunk: int = 500
+    """Global batches among which examples of near lengths are shuffled."""
+    rank: int = 0
+    """Rank of the LoRA adapters on every matrix of the blocks; 0: all weights are trained."""
+    checkpointing: bool = True
+    """Recompute each block in the backward pass instead of keeping its activations."""
+    save_every_seconds: float = 1800.0
+    log_every: int = 10
+
+    def optimiser(self, model: nn.Module) -> Optimiser:
+        return AdamW(model, self.lr, self.weight_decay, self.clip)
+
+
+def lora() -> FineTune:
+    """Adapters of rank 32: an 8B model on one device of 80 GB. The rate is ten times that of all weights."""
+    return FineTune(rank=32, lr=2e-4, weight_decay=0.0, clip=1.0)
+
+
+def full() -> FineTune:
+    """All weights, in shards over the processes: an 8B model needs about 130 GB for weights and optimiser."""
+    return FineTune()
+
+
+FINE_TUNES = {"lora": lora, "full": full}

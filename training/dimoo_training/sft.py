@@ -1,4 +1,4 @@
-"""Supervised training of dimoo-tiny, top to bottom: pictures -> examples -> loss -> update -> checkpoint.
+"""Supervised training, top to bottom: examples -> loss -> update -> checkpoint.
 
 The loss is masked cross-entropy as in Lumina-DiMOO (exact-count cosine masking, no 1/t), with one change: tokens of
 objects, and in edits the tokens that change, weigh more than background. Each kind of example is normalised by its
@@ -7,8 +7,6 @@ own weight, so one kind cannot outvote another. A run killed at any moment conti
 
 from __future__ import annotations
 
-import hashlib
-import pickle
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,23 +15,19 @@ from typing import Protocol
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from diffusers import VQModel
 from torch import Tensor
 
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.text import TextTokenizer
-from dimoo_training import world as w
-from dimoo_training.checkpoint import assemble, new_vocab
+from dimoo_training.checkpoint import assemble, codebook_of, new_vocab
 from dimoo_training.examples import ExampleMaker
 from dimoo_training.notes import Notes
-from dimoo_training.objective import MaskedLoss
-from dimoo_training.optimiser import Optimiser, warmup_then_decay
-from dimoo_training.pictures import PictureBook, make_book
-from dimoo_training.recipes import SFTRecipe
-from dimoo_training.run_state import Run
+from dimoo_training.optimiser import warmup_then_decay
+from dimoo_training.pictures import open_book
+from dimoo_training.placement import Placement, replicated
+from dimoo_training.recipes import Course, SFTRecipe
 from dimoo_training.words import build_tokenizer
-from tokenizers_vq import VQImageTokenizer
+from dimoo_training.workers import Ahead
 
 Batch = dict[str, Tensor]
 
@@ -42,7 +36,7 @@ class Source(Protocol):
     """Where batches come from."""
 
     def batches(self, step: int, rng: np.random.Generator) -> Iterator[tuple[str, Batch]]:
-        """(kind, batch) of one optimiser step; every random choice comes from `rng`."""
+        """(kind, batch) of one optimiser step; random choices follow from `rng`, or from the step and a seed."""
         ...
 
 
@@ -51,35 +45,30 @@ class NotFinite(ArithmeticError):
 
 
 def fit(
-    model: LLaDAForMultiModalGeneration, source: Source, recipe: SFTRecipe, out: Path, export: Callable[[], None],
-    log: Callable[[str], None] = print,
+    model: LLaDAForMultiModalGeneration, source: Source, recipe: Course, out: Path,
+    export: Callable[[dict[str, Tensor]], None], log: Callable[[str], None] = print, place: Placement = replicated,
 ) -> None:  # fmt: skip
-    """Train to `recipe.steps`, continuing from `out/state.pt` when it is there.
+    """Train to `recipe.steps`, continuing from the state in `out` when there is one.
 
-    Writes out/state.pt every few minutes and calls `export` with the averaged weights in the model; losses by kind
-    and mask ratio go to out/log.jsonl and out/tensorboard. Works in one process or under `accelerate launch`.
+    Saves the state every few minutes and calls `export` with the (averaged) weights, in the main process; losses by
+    kind and mask ratio go to out/log.jsonl and out/tensorboard. Works in one process or under `accelerate launch`.
     """
-    accelerator = Accelerator(mixed_precision=recipe.precision, cpu=not torch.cuda.is_available())
-    main, state = accelerator.is_main_process, out / "state.pt"
-    model.to(accelerator.device).train()
-    run = Run(model, Optimiser(model, recipe.lr), recipe.ema, recipe.seed, accelerator.process_index)
-    if state.exists():
-        run.restore(state)
-    if recipe.compile:
-        torch._dynamo.config.cache_size_limit = 32                  # one shape a kind
-        for block in model.parts.blocks:
-            block.compile(dynamic=False)
-    objective = accelerator.prepare(MaskedLoss(model))
+    accelerator = Accelerator(
+        mixed_precision=recipe.precision, cpu=not torch.cuda.is_available(),
+        gradient_accumulation_steps=recipe.accumulate,
+    )  # fmt: skip
+    objective, run = place(model, recipe, accelerator)
+    run.restore(out)
 
     def keep() -> None:
-        streams = gather_object([run.rng.bit_generator.state])
-        if main:
-            run.save(state, streams)
-            with run.ema.swapped_into(model):
-                export()
+        run.save(out)
+        weights = run.weights()
+        if weights is not None:
+            export(weights)
 
+    main = accelerator.is_main_process
     notes = Notes(out, run.step, recipe.steps, recipe.log_every, log) if main else None
-    saved = time.time()
+    clock = Clock(recipe.save_every_seconds, accelerator)
     while run.step < recipe.steps:
         for kind, batch in source.batches(run.step, run.rng):
             loss, each = objective({name: value.to(accelerator.device) for name, value in batch.items()})
@@ -89,17 +78,29 @@ def fit(
             accelerator.backward(loss)
             if main:
                 notes.hear(kind, each.cpu(), batch["ratio"])
-        norm = run.optimiser.step(warmup_then_decay(run.step / recipe.steps, decay=recipe.decay))
-        run.step += 1
-        run.ema.update(model, run.step)
+        norm = run.update(warmup_then_decay(run.step / recipe.steps, decay=recipe.decay))
         if main:
             notes.turn(run.step, grad_norm=norm)
-        if time.time() - saved > recipe.save_every_seconds:
+        if clock.rings():
             keep()
-            saved = time.time()
     keep()
     if main:
         notes.close()
+
+
+class Clock:
+    """Rings every so many seconds, in all processes at the same step: saving takes all of them."""
+
+    def __init__(self, seconds: float, accelerator: Accelerator):
+        self.seconds, self.accelerator, self.last = seconds, accelerator, time.time()
+
+    def rings(self) -> bool:
+        due = time.time() - self.last > self.seconds
+        if self.accelerator.num_processes > 1:
+            due = bool(self.accelerator.reduce(torch.tensor(float(due), device=self.accelerator.device)) > 0)
+        if due:
+            self.last = time.time()
+        return due
 
 
 class WorldSource:
@@ -115,30 +116,22 @@ class WorldSource:
 
 
 def train(recipe: SFTRecipe, vq_folder: Path, out: Path, log=print) -> LLaDAForMultiModalGeneration:
-    """Train a model of the small world; out/checkpoint can be loaded all along."""
+    """Train a model of the small world; out/checkpoint can be loaded all along. Needs no diffusers where the pictures
+    are in `out` already, see `open_book`."""
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
-    vq = VQModel.from_pretrained(vq_folder)
     tokenizer = build_tokenizer()
-    vocab = new_vocab(tokenizer, vq.config.num_vq_embeddings)
-    books = {name: open_book(out / f"pictures-{name}.pkl", name, recipe, vq) for name in recipe.books}
-    maker = ExampleMaker(TextTokenizer(tokenizer, vocab), vocab, books)
+    vocab = new_vocab(tokenizer, len(codebook_of(vq_folder)))
+    books = {name: open_book(out / f"pictures-{name}.pkl", name, recipe, vq_folder) for name in recipe.books}
+    source = WorldSource(ExampleMaker(TextTokenizer(tokenizer, vocab), vocab, books), recipe)
+    if recipe.workers:
+        source = Ahead(source, recipe.seed, recipe.workers)
     model = LLaDAForMultiModalGeneration(recipe.model_config(vocab, tokenizer))
     log(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f}M parameters, "
         f"{sum(len(book.pictures) for book in books.values())} pictures")
-    fit(model, WorldSource(maker, recipe), recipe, out, lambda: assemble(model, tokenizer, vq, out / "checkpoint"), log)
+
+    def export(weights: dict[str, Tensor]) -> None:
+        assemble(model.config, weights, tokenizer, vq_folder, out / "checkpoint", recipe.scale)
+
+    fit(model, source, recipe, out, export, log)
     return model
-
-
-def open_book(path: Path, name: str, recipe: SFTRecipe, vq: VQModel) -> PictureBook:
-    """The pictures of one world: from disk when they are there and of this recipe and tokenizer, else made and kept."""
-    codebook = vq.quantize.embedding.weight.detach().numpy().tobytes()
-    sizes = recipe.books[name]
-    made_of = (name, tuple(sizes.items()), recipe.seed, hashlib.sha256(codebook).hexdigest())
-    if path.exists() and (book := pickle.loads(path.read_bytes())).made_of == made_of:
-        return book
-    rng = np.random.default_rng([recipe.seed, 1, list(recipe.books).index(name)])
-    book = make_book(w.WORLDS[name], sizes, VQImageTokenizer(vq.eval()), rng)
-    book.made_of = made_of
-    book.save(path)
-    return book

@@ -1,7 +1,8 @@
-"""Saving the state of a run so that a kill at any moment leaves the last whole one."""
+"""Saving so that a kill at any moment leaves the last whole file or folder."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -18,3 +19,13 @@ def save_state(path: Path, state: dict) -> None:
 def load_state(path: Path) -> dict:
     """What `save_state` wrote. Only for files this project made: a pickle can run code."""
     return torch.load(path, weights_only=False)
+
+
+def replace_folder(aside: Path, folder: Path) -> None:
+    """Put `aside` in the place of `folder`. Between two renames there is `folder.old` instead."""
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.replace(old)
+    aside.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +29,9 @@ from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.patchwork import pairs
 from dimoo_training.picture_loss import picture_loss
 from dimoo_training.polish import polish
+from dimoo_training.recipes import VQRecipe
 from dimoo_training.state import load_state, save_state
-from dimoo_training.world import WORLDS, World
+from dimoo_training.world import WORLDS
 
 ARCHITECTURE = {
     "down_block_types": ("DownEncoderBlock2D",) * 4,
@@ -47,28 +47,15 @@ ARCHITECTURE = {
 }
 
 
-@dataclass(frozen=True)
-class VQRecipe:
-    """Settings of one run; `minutes` of wall time set the length."""
-
-    world: str = "full"
-    minutes: float = 16.0
-    polish_minutes: float = 6.0
-    """After them, for the decoder alone."""
-    codes: int = 1024
-    """Codes to start with; `merge_doubles` leaves those with a meaning of their own."""
-    batch: int = 16
-    lr: float = 1.5e-2
-    adam_lr: float = 3e-3
-    object_weight: float = 4.0
-    commitment: float = 0.05
-    contrast: float = 0.1
-    continuous: float = 0.2
-    """Share of the run before there is a codebook; `jitter` is the noise on the latents then, in their spread."""
-    jitter: float = 0.05
-    decay: float = 0.98
-    revive_every: int = 25
-    seed: int = 0
+def architecture(scale: int) -> dict:
+    """The format's own fields; one code stands for 8 scale x 8 scale pixels, so every scale has 8x8 codes."""
+    more = scale.bit_length() - 1
+    return ARCHITECTURE | {
+        "down_block_types": ARCHITECTURE["down_block_types"] + ("DownEncoderBlock2D",) * more,
+        "up_block_types": ARCHITECTURE["up_block_types"] + ("UpDecoderBlock2D",) * more,
+        "block_out_channels": ARCHITECTURE["block_out_channels"] + ARCHITECTURE["block_out_channels"][-1:] * more,
+        "sample_size": ARCHITECTURE["sample_size"] * scale,
+    }
 
 
 def agreement(values: Tensor, others: Tensor, shared: Tensor) -> Tensor:
@@ -104,7 +91,7 @@ class VQRun:
         self.rng = np.random.default_rng(recipe.seed)
         self.generator = torch.Generator().manual_seed(recipe.seed)
         self.world = WORLDS[recipe.world]
-        self.model = VQModel(**ARCHITECTURE, num_vq_embeddings=recipe.codes)
+        self.model = VQModel(**architecture(recipe.scale), num_vq_embeddings=recipe.codes)
         self.local = LocalEncoder(self.model)
         self.codebook = Codebook(self.model.quantize.embedding, recipe.decay)
         apart = ("conv_out", "conv_in", "quant_conv")
@@ -117,10 +104,10 @@ class VQRun:
     def advance(self) -> dict[str, float]:
         """One update; what it measured."""
         began = time.time()
-        pixels, meaning, shared = pairs(self.world, self.recipe.batch // 2, self.rng)
+        pixels, meaning, shared = self.pairs(self.recipe.batch // 2)
         latents = self.model.encode(pixels).latents.permute(0, 2, 3, 1)         # (B, h, w, e)
         if self.progress > self.recipe.continuous and not self.codebook.started:
-            self.codebook.start(many_latents(self.model, self.world, self.rng))
+            self.codebook.start(self.many_latents())
         used, tidy, agree = (self.quantised if self.codebook.started else self.jittered)(latents, shared)
         made = self.model.decode(used.permute(0, 3, 1, 2), force_not_quantize=True).sample
         drawn = picture_loss(made, pixels, meaning > 0, self.recipe.object_weight)
@@ -133,6 +120,15 @@ class VQRun:
         psnr = -10 * F.mse_loss(made.detach().clamp(0, 1), pixels).log10()
         measured = {"loss": drawn, "psnr": psnr, "tidy": tidy, "contrast": apart}
         return {name: value.item() for name, value in measured.items()} | {"twins_agree": agree}
+
+    def pairs(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        return pairs(self.world, count, self.rng, self.recipe.scale)
+
+    @torch.no_grad()
+    def many_latents(self, batches: int = 96) -> Tensor:
+        """(n, e) latents of fresh pictures."""
+        pictures = (self.pairs(16)[0] for _ in range(batches))
+        return torch.cat([self.model.encode(p).latents.permute(0, 2, 3, 1).flatten(0, 2) for p in pictures])
 
     def jittered(self, latents: Tensor, shared: Tensor) -> tuple[Tensor, Tensor, float]:
         """Before the codebook: noise on the latents; twins pull each other."""
@@ -191,17 +187,10 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
             run.save(out / "state.pt")
             saved = time.time()
     run.save(out / "state.pt")
-    pictures = torch.cat([pairs(WORLDS[recipe.world], 16, run.rng)[0] for _ in range(32)])
+    pictures = torch.cat([run.pairs(16)[0] for _ in range(32)])
     left = merge_doubles(run.model.eval(), pictures)
     log(f"{left} of {recipe.codes} codes have a meaning of their own")
-    model = polish(compact(run.model), WORLDS[recipe.world], recipe.polish_minutes, run.rng, log=log)
+    model = polish(compact(run.model), run.pairs, recipe, log)
     model.save_pretrained(out)
     (out / "recipe.json").write_text(json.dumps(dataclasses.asdict(recipe), indent=1) + "\n")
     return model
-
-
-@torch.no_grad()
-def many_latents(model: VQModel, world: World, rng: np.random.Generator, batches: int = 96) -> Tensor:
-    """(n, e) latents of fresh pictures."""
-    pictures = (pairs(world, 16, rng)[0] for _ in range(batches))
-    return torch.cat([model.encode(p).latents.permute(0, 2, 3, 1).flatten(0, 2) for p in pictures])

@@ -11,11 +11,10 @@ from PIL import Image
 from dimoo.tasks import Ask, Edit, TextToImage
 from dimoo_training import world as w
 from dimoo_training.evaluation.facts import Asked, Mapped
-from dimoo_training.evaluation.sitting import Sitting, picture, read
-from dimoo_training.picture_tasks import MAPS, Map, paint
+from dimoo_training.evaluation.sitting import Sitting, plain, read
+from dimoo_training.picture_tasks import MAPS, Map
 from dimoo_training.puzzles import PUZZLES, sudoku
 from dimoo_training.world.maps import read_map, stamps
-from dimoo_training.world.scene import SIDE_PX
 
 Outcomes = dict[str, list[float]]
 """Name of a score -> the value of every item, 0 to 1."""
@@ -30,7 +29,7 @@ def t2i(sitting: Sitting, facts: Facts) -> Outcomes:
     """GenEval's question: are exactly the things of the caption there, as it says?"""
     found: Outcomes = {}
     for family, captions in facts.items():
-        made = sitting.pictures([TextToImage(c.text, SIDE_PX, SIDE_PX) for c in captions])
+        made = sitting.pictures([TextToImage(c.text, sitting.side, sitting.side) for c in captions])
         sitting.drawn += made
         found[f"t2i_{family}"] = [float(c.claim.holds(read(m))) for c, m in zip(captions, made, strict=True)]
         sitting.show([c.text for c in captions], made, found[f"t2i_{family}"])
@@ -47,10 +46,10 @@ def qa(sitting: Sitting, facts: Facts) -> Outcomes:
     """Answers word for word: on true pictures, with lettered options, on a blank picture, on the model's own."""
     found: Outcomes = {}
     for kind, asked in facts.items():
-        found[f"qa_kind_{kind}"] = _right(sitting, asked, [picture(a.scene) for a in asked])
+        found[f"qa_kind_{kind}"] = _right(sitting, asked, [sitting.picture(a.scene) for a in asked])
     every = [a for asked in facts.values() for a in asked]
-    found["qa_choice"] = _right(sitting, every, [picture(a.scene) for a in every], choice=True)
-    blank = picture(w.Scene((), "white"))
+    found["qa_choice"] = _right(sitting, every, [sitting.picture(a.scene) for a in every], choice=True)
+    blank = sitting.picture(w.Scene((), "white"))
     found["qa_blank_accuracy"] = _right(sitting, every, [blank] * len(every))
     own = _own_questions(sitting)
     if own:
@@ -74,7 +73,7 @@ def _own_questions(sitting: Sitting) -> list[tuple[Asked, Image.Image]]:
 def caption(sitting: Sitting, facts: Facts) -> Outcomes:
     """Recall of the facts of the full report: each object by name, each with its place, and the background."""
     scenes = facts["scene"]
-    said = sitting.answers([Ask("describe the picture", [picture(s)], length=CAPTION_LENGTH) for s in scenes])
+    said = sitting.answers([Ask("describe the picture", [sitting.picture(s)], length=CAPTION_LENGTH) for s in scenes])
     return {"caption_recall": [recalled(w.report(s).text, text) for s, text in zip(scenes, said, strict=True)]}
 
 
@@ -94,7 +93,7 @@ def edit(sitting: Sitting, facts: Facts) -> Outcomes:
     """Whether the asked change is there, and whether also everything else stayed."""
     found: Outcomes = {}
     for kind, edits in facts.items():
-        made = sitting.pictures([Edit(e.text, [picture(e.source)]) for e in edits])
+        made = sitting.pictures([Edit(e.text, [sitting.picture(e.source)]) for e in edits])
         held = [w.edit_holds(e, read(m)) for e, m in zip(edits, made, strict=True)]
         found[f"edit_{kind}_target"] = [float(fact) for fact, _ in held]
         found[f"edit_{kind}_preserved"] = [float(fact and rest) for fact, rest in held]
@@ -107,12 +106,12 @@ def dense(sitting: Sitting, facts: Facts) -> Outcomes:
     found: Outcomes = {}
     for kind, items in facts.items():
         name = {"edges": "edge"}.get(kind, kind)
-        maps = sitting.pictures([Edit("", [picture(i.scene)], edit=f"{EDIT_OF[kind]}_dense") for i in items])
+        maps = sitting.pictures([Edit("", [sitting.picture(i.scene)], edit=f"{EDIT_OF[kind]}_dense") for i in items])
         found[f"{name}_f1"] = [
-            f1(stamps(i.scene, kind), read_map(np.asarray(m), kind)) for i, m in zip(items, maps, strict=True)
+            f1(stamps(i.scene, kind), read_map(plain(m), kind)) for i, m in zip(items, maps, strict=True)
         ]
         sitting.show([f"{kind} of a picture"] * len(items), maps, found[f"{name}_f1"])
-        given = [Image.fromarray(paint(Map(kind, i.scene))) for i in items]
+        given = [sitting.picture(Map(kind, i.scene)) for i in items]
         made = sitting.pictures([
             Edit(i.caption.text, [shown], edit=f"{EDIT_OF[kind]}_control")
             for i, shown in zip(items, given, strict=True)
@@ -137,7 +136,8 @@ def reference(sitting: Sitting, facts: Facts) -> Outcomes:
     kinds = {"subject": "subject_driven", "style": "image_ref_transfer"}
     found: Outcomes = {}
     for kind, items in facts.items():
-        made = sitting.pictures([Edit(r.text, [picture(s) for s in r.sources], edit=kinds[kind]) for r in items])
+        shown = [[sitting.picture(source) for source in r.sources] for r in items]
+        made = sitting.pictures([Edit(r.text, s, edit=kinds[kind]) for r, s in zip(items, shown, strict=True)])
         found[f"{kind}_facts"] = [float(r.claim.holds(read(m))) for r, m in zip(items, made, strict=True)]
         sitting.show([r.text or "in the style of the second" for r in items], made, found[f"{kind}_facts"])
     return found

@@ -13,6 +13,8 @@ from PIL import Image
 from dimoo import DiMOOPipeline
 from dimoo.tasks import Ask
 from dimoo_training import world as w
+from dimoo_training.picture_tasks import Picture, paint
+from dimoo_training.world.scene import SIDE_PX
 
 BATCH = 16
 
@@ -23,14 +25,14 @@ def chunks(items: Sequence[Any], size: int = BATCH) -> Iterator[list[Any]]:
         yield chunk
 
 
-def picture(scene: w.Scene) -> Image.Image:
-    """A scene as a user would hand it over."""
-    return Image.fromarray(w.render(scene))
+def plain(image: Image.Image) -> np.ndarray:
+    """uint8 (64, 64, 3), as oracle and map reader want it; larger pictures are averaged."""
+    return np.asarray(image.reduce(image.width // SIDE_PX))
 
 
 def read(image: Image.Image) -> w.Scene | None:
     """What the oracle sees, None where a cell is malformed."""
-    return w.parse(np.asarray(image)).scene
+    return w.parse(plain(image)).scene
 
 
 @dataclass
@@ -45,6 +47,19 @@ class Sitting:
     """Caption, picture and whether it is right."""
     drawn: list[Image.Image] = field(default_factory=list)
     """The model's own drawings of the text-to-image part."""
+
+    def __post_init__(self):
+        if self.side % SIDE_PX:
+            raise ValueError(f"the model draws {self.side} pixels a side, the world has {SIDE_PX} or a multiple")
+
+    @property
+    def side(self) -> int:
+        """Pixels a side of the checkpoint's pictures."""
+        return self.pipeline.defaults.height
+
+    def picture(self, shown: Picture) -> Image.Image:
+        """A scene or map as a user would hand it over."""
+        return Image.fromarray(paint(shown, self.side // SIDE_PX))
 
     def pictures(self, tasks: Sequence[Any]) -> list[Image.Image]:
         """One picture a task; noise is numbered by the task's place, whatever the batch."""

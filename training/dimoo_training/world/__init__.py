@@ -9,7 +9,7 @@ from .questions import KINDS as QUESTION_KINDS
 from .questions import Question, ask, sample_question
 from .references import REFERENCES, Reference, restyle
 from .render import RGB, render, render_batch
-from .scene import GRID, WORLDS, Object, Scene, World
+from .scene import GRID, SIDE_PX, WORLDS, Object, Scene, World
 from .splits import (
     caption_held_out,
     held_out,
@@ -33,6 +33,7 @@ __all__ = [
     "REFERENCES",
     "RELATIONS",
     "RGB",
+    "SIDE_PX",
     "WORLDS",
     "Caption",
     "Claim",

@@ -1,4 +1,7 @@
-"""Scene to pixels: every object fills exactly its own 16x16 cell."""
+"""Scene to pixels: every object fills exactly its own cell of 16x16 pixels, times `scale`.
+
+A picture of a larger scale, averaged over scale x scale pixels, is the plain one: the oracle reads it that way.
+"""
 
 from __future__ import annotations
 
@@ -82,12 +85,12 @@ DRAW: dict[str, Callable[[float], np.ndarray]] = {
 
 
 @cache
-def alpha(shape: str, size: str) -> np.ndarray:
-    """Coverage of a cell by a shape, float32 (16, 16) in 0..1."""
+def alpha(shape: str, size: str, scale: int = 1) -> np.ndarray:
+    """Coverage of a cell by a shape, float32 (16 scale, 16 scale) in 0..1; `scale` divides SUPERSAMPLE."""
     require("shape", shape, tuple(DRAW))
     require("size", size, tuple(RADIUS_PX))
-    fine = DRAW[shape](RADIUS_PX[size])
-    mask = fine.reshape(CELL_PX, SUPERSAMPLE, CELL_PX, SUPERSAMPLE).mean((1, 3))
+    fine, side, finer = DRAW[shape](RADIUS_PX[size]), CELL_PX * scale, SUPERSAMPLE // scale
+    mask = fine.reshape(side, finer, side, finer).mean((1, 3))
     mask.setflags(write=False)
     return mask
 
@@ -115,37 +118,42 @@ TEXTURE: dict[str, Callable[[], np.ndarray]] = {
 }
 
 
+def enlarge(pixels: np.ndarray, scale: int) -> np.ndarray:
+    """(H, W, 3) -> (H scale, W scale, 3): every pixel a square."""
+    return pixels.repeat(scale, 0).repeat(scale, 1)
+
+
 @cache
-def backdrop(background: str) -> np.ndarray:
-    """One empty cell, uint8 (16, 16, 3)."""
+def backdrop(background: str, scale: int = 1) -> np.ndarray:
+    """One empty cell, uint8 (16 scale, 16 scale, 3)."""
     require("background", background, tuple(TEXTURE))
-    tile = np.repeat(TEXTURE[background]().astype(np.uint8)[..., None], 3, axis=2)
+    tile = enlarge(np.repeat(TEXTURE[background]().astype(np.uint8)[..., None], 3, axis=2), scale)
     tile.setflags(write=False)
     return tile
 
 
 @cache
-def sprite(shape: str, color: str, size: str, background: str) -> np.ndarray:
-    """One cell with an object, uint8 (16, 16, 3)."""
+def sprite(shape: str, color: str, size: str, background: str, scale: int = 1) -> np.ndarray:
+    """One cell with an object, uint8 (16 scale, 16 scale, 3)."""
     require("color", color, tuple(RGB))
-    cover, under = alpha(shape, size)[..., None], backdrop(background)
+    cover, under = alpha(shape, size, scale)[..., None], backdrop(background, scale)
     cell = np.rint(under + cover * (np.float32(RGB[color]) - under)).astype(np.uint8)
     cell.setflags(write=False)
     return cell
 
 
 @cache
-def _empty(background: str) -> np.ndarray:
-    return np.tile(backdrop(background), (GRID, GRID, 1))
+def _empty(background: str, scale: int) -> np.ndarray:
+    return np.tile(backdrop(background, scale), (GRID, GRID, 1))
 
 
-def render(scene: Scene) -> np.ndarray:
-    """The picture of a scene, uint8 (64, 64, 3)."""
-    picture = _empty(scene.background).copy()
+def render(scene: Scene, scale: int = 1) -> np.ndarray:
+    """The picture of a scene, uint8 (64 scale, 64 scale, 3)."""
+    picture, side = _empty(scene.background, scale).copy(), CELL_PX * scale
     for thing in scene.objects:
-        row, col = thing.cell[0] * CELL_PX, thing.cell[1] * CELL_PX
-        picture[row : row + CELL_PX, col : col + CELL_PX] = sprite(
-            thing.shape, thing.color, thing.size, scene.background
+        row, col = thing.cell[0] * side, thing.cell[1] * side
+        picture[row : row + side, col : col + side] = sprite(
+            thing.shape, thing.color, thing.size, scene.background, scale
         )
     return picture
 
