@@ -16,7 +16,7 @@ from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults
 from dimoo.vocab import Vocab
 from dimoo_training import world as w
-from dimoo_training.sft import read_vocab
+from dimoo_training.checkpoint import new_vocab
 from dimoo_training.vq import ARCHITECTURE
 from dimoo_training.words import build_tokenizer
 
@@ -38,7 +38,7 @@ def build_pipeline(seed: int = 0) -> DiMOOPipeline:
         latents = vqvae.encode(torch.rand(1, 3, 64, 64)).latents  # so that pictures get many codes
         vqvae.quantize.embedding.weight.data = latents.detach()[0].flatten(1).T.contiguous()
         tokenizer = build_tokenizer(vocab_size=360, samples=150)
-        vocab = read_vocab(tokenizer, CODES)
+        vocab = new_vocab(tokenizer, CODES)
         config = LLaDAConfig(
             d_model=32, n_heads=4, n_layers=2, mlp_hidden_size=64, rope_theta=1000.0, qk_norm=True,
             max_sequence_length=512, vocab_size=vocab.size, mask_token_id=vocab.mask, pad_token_id=vocab.pad,
