@@ -5,16 +5,17 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+MODEL ?= dimoo-tiny
 ARGS ?=
 
 venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo lint clean
+.PHONY: help setup test demo self-grpo lint clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-7s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-9s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(stamp)  ## create .venv and install DiMOO for training and development
 
@@ -23,6 +24,9 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
+
+self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (15 hours); goes on where it stopped
+	@$(py) -m dimoo_training.rl.experiments --model $(MODEL) $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

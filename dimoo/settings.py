@@ -11,6 +11,8 @@ from dimoo.guidance import GUIDERS, Guider, NestedGuidance, NoGuidance, TextGuid
 from dimoo.resolve import resolve
 from dimoo.sampling import ANNEALINGS, NOISES, QUOTAS, AnswerEnd, NeverEarly, Scheduler, Truncation
 from dimoo.sampling.stopping import StoppingCriteria
+from dimoo.search import SEARCHES
+from dimoo.verify import VERIFIERS, Checks
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class Settings:
         noise: `float32`, or `published-bf16` for the released code's low-precision sampling.
         block_length: of text answers.
         cache: a key of CACHES or a policy object.
+        best_of: tries of each drawing, of which the model itself chooses the best; None: one, unjudged.
+        search: how the tries are spent, a key of SEARCHES or an object; None: `best-of`.
+        verifier: what a drawing is checked for, a key of VERIFIERS or a function of the prompt; None: `facts`.
     """
 
     num_inference_steps: int | None = None
@@ -75,13 +80,18 @@ class Settings:
     noise: Any = "float32"
     block_length: int | None = None
     cache: Any = "none"
+    best_of: int | None = None
+    search: Any = None
+    verifier: Any = None
 
     def __post_init__(self):
         for name in ("guidance_scale", "image_guidance_scale", "temperature", "rank_temperature"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
-        for name in ("num_inference_steps", "block_length"):
+        if self.best_of is None and (self.search or self.verifier):
+            raise ValueError("best_of must say how many tries a search has, got None")
+        for name in ("num_inference_steps", "block_length", "best_of"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -125,6 +135,13 @@ class Settings:
 
     def stop(self, kind: str) -> StoppingCriteria:
         return AnswerEnd() if kind == "text" else NeverEarly()
+
+    def searcher(self) -> tuple[Any, Checks] | None:
+        """The search and what it checks; None where there is one try."""
+        if self.best_of is None:
+            return None
+        method = _made(resolve(self.search or "best-of", SEARCHES, "search"))
+        return method, resolve(self.verifier or "facts", VERIFIERS, "verifier")
 
     def cache_policy(self):
         return _made(resolve(self.cache, CACHES, "cache"))

@@ -48,6 +48,10 @@ class Sampling:
     noise: Annotated[Words, _sampling(help="float32, or published-bf16 as in the released code.")] = None
     cache: Annotated[Words, _sampling(help="What is reused between steps: none or max-logit.")] = None
 
+    best_of: Annotated[Whole, _sampling(help="Tries of each drawing; the model keeps the best by itself.")] = None
+    search: Annotated[Words, _sampling(help="How the tries are spent: best-of or hierarchical.")] = None
+    verifier: Annotated[Words, _sampling(help="What a drawing is checked for: facts (each part) or whole.")] = None
+
     def given(self) -> dict[str, Any]:
         """The fields that were given, as `Settings` takes them. Raises ValueError for a wrong interval."""
         values = {name: value for name, value in vars(self).items() if value is not None}

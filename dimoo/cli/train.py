@@ -17,7 +17,7 @@ Out = Annotated[Path, typer.Option("--out", "-o", help="The folder of the run.")
 
 @train.callback()
 def show(context: typer.Context) -> None:
-    """Train the image tokenizer, then the model."""
+    """Train the image tokenizer, then the model; then align it."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -38,3 +38,25 @@ def sft(
 ) -> None:
     """Train the model on pictures, edits and answers. A run that was stopped goes on by itself."""
     reach("dimoo_training.commands:sft", "train")(recipe, vq, out)
+
+
+Model = Annotated[str, typer.Option(help="The checkpoint to start from: dimoo-tiny, a folder or a hub id.")]
+Aligned = Annotated[str, typer.Option("--recipe", help='"debug" (a minute), "tiny", others, or file.py:name.')]
+
+
+@train.command("self-grpo")
+def self_grpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/self-grpo")) -> None:
+    """Let the model draw, question its own drawings and learn from both. Goes on by itself when it was stopped."""
+    reach("dimoo_training.rl.commands:run", "train")("self-grpo", recipe, model, out)
+
+
+@train.command()
+def grpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/grpo")) -> None:
+    """The same with clipped ratios; recipes hierarchical, unigrpo, and sudoku and countdown for text (CJ-GRPO)."""
+    reach("dimoo_training.rl.commands:run", "train")("grpo", recipe, model, out)
+
+
+@train.command()
+def dpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/dpo")) -> None:
+    """Preference pairs from the model's own groups: best against worst."""
+    reach("dimoo_training.rl.commands:run", "train")("dpo", recipe, model, out)

@@ -106,7 +106,7 @@ class Context:
         share = self.recipe.sft_share if share is None else share
         if self.supervised is not None and share:
             for _ in range(count):
-                batch = self.supervised(rng)
+                batch = {name: x.to(self.network.device) for name, x in self.supervised(rng).items()}
                 loss = self.learner(batch)
                 self.ledger.note("sft_loss", loss)
                 yield Piece("sft", share / count * loss, batch["input_ids"])

@@ -27,6 +27,8 @@ class RLRecipe:
     draw_share, answer_share: the two halves of Self-GRPO. beta_image, beta_text: of the KL to the start.
     sft_share: weight of a supervised batch in each update; sft_batches: how many of them (rule sft).
     dpo_beta: of the pairs' margin.
+    precision: of the updates, as accelerate has it; dtype: of the weights. In float32 the ratio before any update is
+    1 to 1e-3; below it is not.
     lora: rank of adapters on attention and feed-forward, None: all weights are trained.
     """
 
@@ -61,6 +63,7 @@ class RLRecipe:
     clip_norm: float = 0.5
     ema: float = 0.98
     precision: str = "no"
+    dtype: str = "float32"
     micro_batch: int = 48
     lora: int | None = None
     checkpointing: bool = False
@@ -117,7 +120,7 @@ def large() -> RLRecipe:
     """Self-GRPO for the 8B model: adapters, checkpointing, one sequence at a time, the report's rate."""
     settings = {"num_inference_steps": 64, "temperature": 1.0, "guidance_scale": 0.0}
     return replace(
-        self_grpo(), lora=64, checkpointing=True, precision="bf16", micro_batch=1, norms_by_part=False, lr=3e-6,
+        self_grpo(), lora=64, checkpointing=True, dtype="bfloat16", micro_batch=1, norms_by_part=False, lr=3e-6,
         prompts=1, settings=settings, sft_share=0.0, ema=0.999,
     )  # fmt: skip
 
