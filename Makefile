@@ -15,7 +15,7 @@ stamp := $(venv)/.dimoo-setup
 .PHONY: help setup test demo self-grpo lint clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  \033[36mmake %-9s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-9s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(stamp)  ## create .venv and install DiMOO for training and development
 

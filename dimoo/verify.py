@@ -83,7 +83,7 @@ def scores(denoiser, codec: Codec, checks: Sequence[Sequence[Check]], images: Se
     return total / count.clamp_min(1)
 
 
-RELATIONS = re.compile(r"^(.*) (to the left of|left of|to the right of|right of|above|below|under) (.*)$")
+RELATIONS = re.compile(r"^(.*?) (to the left of|left of|to the right of|right of|above|below|under) (.*)$")
 PREFIX = re.compile(r"^(?:please )?(?:draw |a picture of |a photo of |there is |there are )*")
 ARTICLE = re.compile(r"^(?:an?|the|one) ")
 
@@ -97,13 +97,14 @@ def facts(prompt: str) -> list[Check]:
     text, _, _ = PREFIX.sub("", prompt.strip().rstrip(".").lower()).partition(" on a ")  # the ground is not asked for
     relation = RELATIONS.match(text)
     parts = [relation[1], relation[3]] if relation else re.split(r",\s*(?:and\s+)?|\s+and\s+", text)
-    found = [check for part in parts if part for check in _thing(part)]
+    parts = [part for part in parts if part]
+    found = [check for part in parts for check in _thing(part)]
     if relation:
         first, second = (ARTICLE.sub("", part) for part in parts)
         found.append(Check(f"is the {first} {relation[2]} the {second}?", YES_NO, "yes"))
     if not any(part.split(" ")[0] in NUMBERS for part in parts) and 1 <= len(parts) < len(NUMBERS):
         found.append(Check("how many objects are there?", NUMBERS, NUMBERS[len(parts)]))
-    return found
+    return found or whole(prompt)
 
 
 def _thing(part: str) -> list[Check]:

@@ -60,7 +60,7 @@ def test_repeating_a_picture(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_training_commands_run(folder: Path) -> None:
-    assert len(TRAINING) == 2
+    assert len(TRAINING) == 3
     for command in TRAINING:
         run(shlex.split(command)[1:], folder)
     run(["generate", "a star", "--model", "runs/debug/checkpoint", "--seed", "0"], folder)

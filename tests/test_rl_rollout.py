@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from dimoo.canvas import Canvas, Row
+from dimoo.sampling import Scheduler
+from dimoo.sampling.quotas import even
 from dimoo.settings import Settings
 from dimoo.tasks import Ask, TextToImage
 from dimoo_training.rl.eoser import EarlyRejection
@@ -24,11 +27,11 @@ def drawn(pipeline, name="plain", group=3, **more):
     return roll_out(pipeline.model, pipeline.codec, tasks, group, settings, seed=5, index=2)
 
 
-def written(pipeline, scheduler=None):
+def written(pipeline):
     settings = {"num_inference_steps": 4, "temperature": 0.9, "quota": "powers-of-two", "block_length": 16}
     filled = Settings(**settings).filled(pipeline.defaults, "text")
     tasks = [Ask("sudoku 1030 0241", length=16), Ask("what?", length=16)]
-    return roll_out(pipeline.model, pipeline.codec, tasks, 2, filled, 1, scheduler=scheduler and scheduler(filled))
+    return roll_out(pipeline.model, pipeline.codec, tasks, 2, filled, 1)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -119,16 +122,21 @@ def test_micro_batches_change_nothing(tiny):
 # Early rejection of end tokens
 
 
-def test_end_tokens_wait(tiny):
-    """With gamma near 0 at the start, an end is among the last tokens to be written."""
-    vocab = tiny.codec.vocab
-    weight = tiny.model.head.weight.data
-    weight[vocab.eoa] += 5 * weight.norm(dim=1).mean() * torch.ones_like(weight[0]) / weight.shape[1] ** 0.5
-    orders = []
-    for wrap in (None, lambda s: EarlyRejection(s.scheduler(), start=1e-9)):
-        rollout = written(tiny, wrap)
-        ends = [torch.isin(s.chosen[s.valid], torch.tensor(vocab.ends)).float().mean() for s in rollout.states]
-        orders.append(float(ends[0]))
-    assert orders[1] <= orders[0]
-    assert EarlyRejection(None, 0.4).gamma(0.0) == 0.4 and EarlyRejection(None, 0.4).gamma(1.0) == 1.0
+@pytest.mark.parametrize(("step", "waits"), [(0, True), (3, False)])
+def test_end_tokens_wait(vocab, step, waits):
+    """An end is the surest guess at place 0; it is not the first to be written, but at the last step it is."""
+    canvas = Canvas([Row(torch.full((4,), vocab.mask), {"cond": torch.tensor([vocab.boa])}, vocab.everything)], vocab,
+                    [(0, 0)])  # fmt: skip
+    logits = torch.full((1, 4, vocab.size), -9.0)
+    logits[0, 0, vocab.eoa], logits[0, 1:, 10] = 9.0, 5.0
+    window = canvas.window(torch.ones_like(canvas.start), [4])
+    for scheduler, expected in ((Scheduler(even, 0.0), 0), (EarlyRejection(Scheduler(even, 0.0)), 1 if waits else 0)):
+        timetable = scheduler.timetable(canvas, window)
+        update = scheduler.step(logits, canvas, *canvas.open_rows(window, 4), timetable, step, 0)
+        assert update.rows[update.write].tolist() == [expected]
+        assert update.ids[0, 0] == vocab.eoa                            # what is drawn stays the same
+
+
+def test_gamma_rises_to_one():
+    assert [EarlyRejection(None, 0.4).gamma(x) for x in (0.0, 0.5, 1.0)] == pytest.approx([0.4, 0.7, 1.0])
     assert EarlyRejection(None, 0.01, geometric=True).gamma(0.5) == pytest.approx(0.1)

@@ -11,12 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.tasks import Ask, TextToImage
 from dimoo_training import world as w
 from dimoo_training.rl import updates
+from dimoo_training.rl.judge import letter_ids
 from dimoo_training.rl.recipes import RLRecipe
+from dimoo_training.rl.rewards import REWARDS, Samples
 from dimoo_training.rl.subjects import Drawings, Request
 from dimoo_training.rl.train import align
 from dimoo_training.sft import NotFinite
@@ -68,13 +71,15 @@ def gain(tiny, tmp_path, **changes):
 
 @pytest.fixture
 def mine(monkeypatch):
-    monkeypatch.setitem(updates_rewards(), "mine", low_codes)
+    monkeypatch.setitem(REWARDS, "mine", low_codes)
 
 
-def updates_rewards():
-    from dimoo_training.rl.rewards import REWARDS
-
-    return REWARDS
+@pytest.fixture(autouse=True)
+def fresh_accelerate():
+    """Accelerate keeps one precision a process, and other tests may have asked for another."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.mark.parametrize("rule", ["self-grpo", "grpo"])
@@ -197,17 +202,12 @@ def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
         align(DiMOOPipeline.from_pretrained(tiny_folder), replace(MICRO, iterations=2, lora=2), tmp_path, log=quiet)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path):
+def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path, mine):
     with torch.no_grad():
         world64.model.parts.blocks[0].attn_norm.weight[0] = float("nan")
     recipe = replace(MICRO, judge="live", subject=Plain(), rewards={"mine": 1.0}, answer_share=0.0)
-    rewards = updates_rewards()
-    rewards["mine"] = low_codes
-    try:
-        with pytest.raises(NotFinite, match=r"iteration 0, image: loss nan; requests: .*'two stars'\]; ids of"):
-            align(world64, recipe, tmp_path, log=quiet)
-    finally:
-        del rewards["mine"]
+    with pytest.raises(NotFinite, match=r"iteration 0, image: loss nan; requests: .*'two stars'\]; ids of"):
+        align(world64, recipe, tmp_path, log=quiet)
     assert not (tmp_path / "state.pt").exists()
 
 
@@ -223,9 +223,6 @@ def test_what_cannot_be_is_told_before_anything_runs(tiny, tmp_path, change, say
 
 def test_gated_answers_alone_are_learned(world64):
     """Moves say the right letter at the first place of the answer, after the picture and the question."""
-    from dimoo_training.rl.judge import letter_ids
-    from dimoo_training.rl.rewards import Samples
-
     vocab = world64.codec.vocab
     question = w.Question("is there a star?", "no", "absent", ("yes", "no"))
     image = vocab.lay_out(torch.full((8, 8), 3))

@@ -1,10 +1,15 @@
 """Search at test time: stretches of one schedule are the schedule, and the model's own checks choose."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from PIL import Image
 
+from dimoo.images import read_parameters
 from dimoo.sampling.quotas import cosine
 from dimoo.search import SEARCHES, BestOf, Hierarchical, Stretch, Tries
+from dimoo.settings import Settings
 from dimoo.tasks import TextToImage
 from dimoo.verify import Check, facts, scores, whole
 
@@ -12,8 +17,6 @@ STEPS = 8
 
 
 def tries(pipeline, prompts=("a red circle", "a star"), checks=facts, **settings):
-    from dimoo.settings import Settings
-
     chosen = Settings(num_inference_steps=STEPS, **settings).filled(pipeline.defaults, "draw")
     parts = {"scheduler": chosen.scheduler(), "guider": chosen.guider(), "blocks": chosen.blocks("draw"),
              "cache": chosen.cache_policy(), "stop": chosen.stop("draw")}  # fmt: skip
@@ -113,6 +116,14 @@ def test_only_drawings_are_searched(tiny, photo):
         tiny.edit("make it red", photo, best_of=2)
     with pytest.raises(ValueError, match="wait=0"):
         Hierarchical(wait=0)
+
+
+def test_a_searched_picture_keeps_how_it_was_found_and_can_be_repeated(cli):
+    cli("generate", "a star", "--best-of", 2, "--search", "hierarchical", "--steps", 4, "--seed", 1, "--out", "a.png")
+    assert read_parameters(Path("a.png"))["search"] == "hierarchical" and read_parameters(Path("a.png"))["best_of"] == 2
+    cli("generate", "--from", "a.png", "--out", "b.png")
+    assert Image.open("a.png").tobytes() == Image.open("b.png").tobytes()
+    assert "--best-of" in cli("generate", "a star", "--search", "hierarchical", code=2).output
 
 
 # What is checked

@@ -101,12 +101,11 @@ class Context:
         self.ledger.note(f"kl_{kind}", values)
         return beta * values
 
-    def rehearsal(self, rng: np.random.Generator, share: float | None = None, count: int = 1) -> Pieces:
-        """Supervised batches, so that nothing else is forgotten."""
+    def rehearsal(self, rng: np.random.Generator, share: float | None = None) -> Pieces:
+        """A supervised batch, so that nothing else is forgotten."""
         share = self.recipe.sft_share if share is None else share
         if self.supervised is not None and share:
-            for _ in range(count):
-                batch = {name: x.to(self.network.device) for name, x in self.supervised(rng).items()}
-                loss = self.learner(batch)
-                self.ledger.note("sft_loss", loss)
-                yield Piece("sft", share / count * loss, batch["input_ids"])
+            batch = {name: x.to(self.network.device) for name, x in self.supervised(rng).items()}
+            loss = self.learner(batch)
+            self.ledger.note("sft_loss", loss)
+            yield Piece("sft", share * loss, batch["input_ids"])

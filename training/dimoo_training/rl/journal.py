@@ -29,7 +29,7 @@ class Journal(Notes):
         self.say = log
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        self.turn(step, **{name: value for name, value in numbers.items() if np.isfinite(value)})
+        self.turn(step, **numbers)
         short = {name: round(numbers[name], 3) for name in SHOWN if name in numbers}
         self.bar.set_postfix(short)
         if self.bar.disable:
@@ -94,8 +94,8 @@ def save_sheet(out: Path, step: int, samples: Samples, part: str, rewards: Tenso
     aside.replace(folder / f"{step:05d}.png")
 
 
-def mean_over_processes(numbers: dict[str, float], everyone: list[dict[str, float]]) -> dict[str, float]:
-    """Each number as the mean over the processes that have it."""
-    names = dict.fromkeys(name for one in everyone for name in one) or dict.fromkeys(numbers)
+def mean_over_processes(everyone: list[dict[str, float]]) -> dict[str, float]:
+    """Each number as the mean over the processes that have it; what is no number is left out."""
+    names = dict.fromkeys(name for one in everyone for name in one)
     found = {name: [one[name] for one in everyone if np.isfinite(one.get(name, np.nan))] for name in names}
     return {name: float(torch.tensor(values).mean()) for name, values in found.items() if values}

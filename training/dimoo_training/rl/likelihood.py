@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dimoo.guidance import combine
 from dimoo_training.objective import MaskedLoss
 from dimoo_training.rl.moves import Moves
 
@@ -14,8 +13,9 @@ def log_probabilities(network: nn.Module, moves: Moves) -> Tensor:
     """(Q, U) float32, 0 where a move has no token: the sampler's own softmax, read from the stored states."""
     ids, mask, where = (x.transpose(0, 1).flatten(0, 1) for x in (moves.ids, moves.key_mask, moves.where))
     mask = None if bool(mask.all()) else mask
-    logits = network(ids, key_mask=mask, logit_rows=where, columns=moves.columns).logits    # (nQ, U, K)
-    log_p = moves.sampler.log_softmax(combine(logits, moves.weights))
+    logits = network(ids, key_mask=mask, logit_rows=where, columns=moves.columns).logits.float()     # (nQ, U, K)
+    branches = logits.unflatten(0, (moves.ids.shape[1], len(moves)))                                 # (n, Q, U, K)
+    log_p = moves.sampler.log_softmax((branches * moves.weights.T[:, :, None, None]).sum(0))
     chosen = (moves.chosen - moves.columns.start).clamp(0, log_p.shape[-1] - 1)
     return log_p.gather(-1, chosen[..., None])[..., 0].masked_fill(~moves.valid, 0.0)
 

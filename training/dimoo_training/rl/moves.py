@@ -23,7 +23,8 @@ class Moves:
     """Tokens and the sequences they are read in.
 
     ids (Q, n, L), key_mask (Q, n, L) bool, where (Q, n, U) positions in the sequence, rows (Q, U) those in the answer,
-    chosen (Q, U) ids, valid (Q, U) bool, old (Q, U) log-probabilities when sampled (None: not known yet), sample (Q,).
+    chosen (Q, U) ids, valid (Q, U) bool, old (Q, U) log-probabilities when sampled (None: not known yet), sample (Q,),
+    weights (Q, n) of the guider's branches.
     """
 
     ids: Tensor
@@ -34,8 +35,8 @@ class Moves:
     valid: Tensor
     old: Tensor | None
     sample: Tensor
+    weights: Tensor
     columns: slice
-    weights: tuple[float, ...]
     sampler: Sampler
 
     def __len__(self) -> int:
@@ -54,9 +55,9 @@ class Moves:
 
 def moves_of(
     canvas: Canvas, branches: Sequence[str], ids: Tensor, rows: Tensor, valid: Tensor, chosen: Tensor, sampler: Sampler,
-    weights: tuple[float, ...], old: Tensor | None = None,
+    weights: Tensor, old: Tensor | None = None,
 ) -> Moves:  # fmt: skip
-    """One move a sample: `ids` (B, T) put into the sequences of the canvas; rows, valid, chosen, old: (B, U)."""
+    """One move a sample: `ids` (B, T) in the sequences of the canvas; rows, valid, chosen, old (B, U); weights (n,)."""
     kept, canvas.ids = canvas.ids, ids
     sequences = Sequences(canvas, branches)
     canvas.ids = kept
@@ -69,11 +70,11 @@ def moves_of(
     mask = everywhere if sequences.key_mask is None else sequences.key_mask
     return Moves(
         by_sample(sequences.ids).clone(), by_sample(mask).clone(), by_sample(sequences.positions(rows)), rows, chosen,
-        valid, old, torch.arange(count, device=ids.device), canvas.columns, weights, sampler,
+        valid, old, torch.arange(count, device=ids.device), weights.expand(count, n), canvas.columns, sampler,
     )  # fmt: skip
 
 
-WIDE = ("where", "rows", "chosen", "valid")
+WIDE, TALL = ("where", "rows", "chosen", "valid"), ("ids", "key_mask", "sample", "weights")
 
 
 def join(parts: Sequence[Moves]) -> Moves:
@@ -84,7 +85,7 @@ def join(parts: Sequence[Moves]) -> Moves:
         return torch.nn.functional.pad(x, (0, most - x.shape[-1]))
 
     joined = {name: torch.cat([widened(getattr(part, name)) for part in parts]) for name in WIDE}
-    joined |= {name: torch.cat([getattr(part, name) for part in parts]) for name in ("ids", "key_mask", "sample")}
+    joined |= {name: torch.cat([getattr(part, name) for part in parts]) for name in TALL}
     known = all(part.old is not None for part in parts)
     return replace(parts[0], **joined, old=torch.cat([widened(part.old) for part in parts]) if known else None)
 

@@ -25,7 +25,7 @@ class RLRecipe:
     inner: updates on one round of rollouts (mu); for HT-GRPO's and UniGRPO's many. clip: low and high of the ratio.
     emphasis: weight of structure tokens, 1: all alike.
     draw_share, answer_share: the two halves of Self-GRPO. beta_image, beta_text: of the KL to the start.
-    sft_share: weight of a supervised batch in each update; sft_batches: how many of them (rule sft).
+    sft_share: weight of a supervised batch in each update; sft_batches: updates a round of the rule sft.
     dpo_beta: of the pairs' margin.
     precision: of the updates, as accelerate has it; dtype: of the weights. In float32 the ratio before any update is
     1 to 1e-3; below it is not.

@@ -75,7 +75,7 @@ class Samples:
 
     def by_sample(self, values: Tensor) -> list[float]:
         """Mean over the questions of each sample of values (n,)."""
-        owners = torch.tensor([k for k, _ in self.asked])
+        owners = torch.tensor([k for k, _ in self.asked], dtype=torch.long)
         total = torch.zeros(len(self)).index_add(0, owners, values.float())
         return (total / torch.bincount(owners, minlength=len(self)).clamp_min(1)).tolist()
 

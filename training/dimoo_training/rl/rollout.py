@@ -26,7 +26,7 @@ class State:
 
     ids (B, T) before the step. rows, chosen (B, U): where, and which ids; valid (B, U): which of these are real.
     log_p (B, U): under the sampler's own softmax (restricted, tempered). entropy (B,): mean over the
-    tokens written, in nats. weights: of the guider's branches.
+    tokens written, in nats. weights (n,): of the guider's branches.
     """
 
     step: int
@@ -36,7 +36,7 @@ class State:
     valid: Tensor
     log_p: Tensor
     entropy: Tensor
-    weights: tuple[float, ...]
+    weights: Tensor
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def roll_out(
     blocks = settings.blocks(kind)
 
     def remember(step: Step) -> None:
-        states.append(_state(step, *recorder.seen.pop(), guider.weights(step.number / settings.num_inference_steps)))
+        weights = torch.tensor(guider.weights(step.number / settings.num_inference_steps), device=denoiser.device)
+        states.append(_state(step, *recorder.seen.pop(), weights))
 
     denoise(
         canvas, denoiser, scheduler=recorder, guider=guider, blocks=blocks, stop=settings.stop(kind), on_step=remember
@@ -160,7 +161,7 @@ def check(settings: Settings) -> None:
             raise ValueError(f"rollouts need {name}={wanted!r}, got {value!r}: probabilities could not be read again")
 
 
-def _state(step: Step, before: Tensor, update: Update, log_p: Tensor, entropies: Tensor, weights) -> State:
+def _state(step: Step, before: Tensor, update: Update, log_p: Tensor, entropies: Tensor, weights: Tensor) -> State:
     """What was written, written tokens first, without the columns that no sample uses."""
     most = max(1, int(update.write.sum(1).max()))
     order = update.write.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]

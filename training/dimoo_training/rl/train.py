@@ -102,13 +102,14 @@ def align(
         run.ema.update(trained, run.step)
         everyone = gather_object([numbers])
         if main:
-            journal.write(run.step, j.mean_over_processes(numbers, everyone))
+            journal.write(run.step, j.mean_over_processes(everyone))
             if run.step % recipe.sheet_every == 0:
                 j.save_sheet(out, run.step, samples, subject.part, rewards, measured)
         saver.save_if_due(recipe.save_every_seconds)
     saver.save()
     if main:
         journal.close()
+    pipeline.model.eval()
     return pipeline
 
 

@@ -150,12 +150,13 @@ class DPO:
 
 @dataclass
 class Supervised:
-    """No rollouts count: the control that continues supervised training."""
+    """No rollouts count: the control that continues supervised training, an update a batch."""
 
     context: Context
 
-    def steps(self, round: Round | None) -> Iterator[Pieces]:
-        yield self.context.rehearsal(round.rng, 1.0, self.context.recipe.sft_batches)
+    def steps(self, round: Round) -> Iterator[Pieces]:
+        for _ in range(self.context.recipe.sft_batches):
+            yield self.context.rehearsal(round.rng, 1.0)
 
 
 RULES = {"self-grpo": SelfGRPO, "grpo": GRPO, "dpo": DPO, "sft": Supervised}
@@ -186,7 +187,8 @@ def answer_moves(samples: Samples, asked, images, device) -> Moves:
     first = torch.ones(len(rows), 1, dtype=torch.long, device=device)
     letters = torch.tensor(letter_ids(codec))[right_places(asked)][:, None].to(device)
     sampler = Sampler(1.0, codec.vocab.mask)
-    return moves_of(canvas, ("cond",), canvas.ids, first, first.bool(), letters, sampler, (1.0,))
+    alone = torch.ones(1, device=device)
+    return moves_of(canvas, ("cond",), canvas.ids, first, first.bool(), letters, sampler, alone)
 
 
 def pairs_of(rewards: Tensor, drop: bool) -> list[tuple[int, int, float]]:
