@@ -42,7 +42,8 @@ def test_the_interval_holds_a_difference_of_nothing():
 
 
 def test_means_are_over_families():
-    assert compare.summary({"a": np.array([[1.0]]), "b": np.array([[0.0], [1.0]])}) == {"a": 1.0, "b": 0.5, "mean": 0.75}
+    found = compare.summary({"a": np.array([[1.0]]), "b": np.array([[0.0], [1.0]])})
+    assert found == {"a": 1.0, "b": 0.5, "mean": 0.75}
 
 
 def test_real_drawings_and_puzzles_are_judged(tiny):
@@ -85,7 +86,8 @@ def test_the_table_is_written_and_what_is_done_is_not_done_again(rng, tmp_path, 
     found = {"hierarchical 8": {"scores": {"mean": 0.5}, "forwards": 30.0}}
     monkeypatch.setattr(experiments, "searches", lambda *given: found)
     for _ in range(2):
-        experiments.main(["--model", "m", "--out", str(tmp_path), "--only", "self-grpo", "shuffled", "--iterations", "5"])
+        asked = ["--only", "self-grpo", "shuffled", "--iterations", "5"]
+        experiments.main(["--model", "m", "--out", str(tmp_path), *asked])
     assert [(r.seed, r.shuffled, r.iterations) for r in trained] == [(0, False, 5), (1, False, 5), (0, True, 5)]
     results = json.loads((tmp_path / "results.json").read_text())
     assert [row["run"] for row in results["runs"]] == ["self-grpo", "self-grpo", "shuffled"]
