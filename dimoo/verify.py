@@ -69,18 +69,26 @@ def first_words(denoiser, codec: Codec, readings: Sequence[Reading], batch: int 
 def scores(denoiser, codec: Codec, checks: Sequence[Sequence[Check]], images: Sequence[Tensor]) -> Tensor:
     """(n,) mean over an image's checks of log p(right answer | the possible ones), one forward a check.
 
-    Raises ValueError when two possible answers of a check begin with the same token.
+    Only first tokens are compared: a wrong answer that begins like the right one is left out. Raises ValueError when
+    none is left.
     """
     flat = [(row, check) for row, group in enumerate(checks) for check in group]
     logits = first_words(denoiser, codec, [Reading(check.question, images[row]) for row, check in flat])
     total, count = logits.new_zeros(len(images)), logits.new_zeros(len(images))
     for (row, check), found in zip(flat, logits, strict=True):
-        starts = [codec.text.encode(option)[0] for option in check.options]
-        if len(set(starts)) < len(starts):
-            raise ValueError(f"the answers {check.options} begin with the same token: they cannot be told apart")
-        total[row] += found[starts].log_softmax(0)[check.options.index(check.right)]
+        right, *wrong = starts(codec, check)
+        total[row] += found[[right, *wrong]].log_softmax(0)[0]
         count[row] += 1
     return total / count.clamp_min(1)
+
+
+def starts(codec: Codec, check: Check) -> list[int]:
+    """First tokens of the answers, the right one's first; each once."""
+    right = codec.text.encode(check.right)[0]
+    found = dict.fromkeys([right, *(codec.text.encode(option)[0] for option in check.options)])
+    if len(found) < 2:
+        raise ValueError(f"the answers {check.options} begin with the same token: they cannot be told apart")
+    return list(found)
 
 
 RELATIONS = re.compile(r"^(.*?) (to the left of|left of|to the right of|right of|above|below|under) (.*)$")
