@@ -6,13 +6,14 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 GPU_PYTHON ?= $(firstword $(wildcard $(py)) $(PYTHON))
+MODEL ?= dimoo-tiny
 ARGS ?=
 
 venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo bench gpu-check train-small lint clean
+.PHONY: help setup test demo bench gpu-check train-small self-grpo lint clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-11s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,6 +38,9 @@ train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer,
 	@test -e runs/vq-small/config.json || $(py) -m dimoo train vq --recipe small --out runs/vq-small
 	@$(py) -m dimoo train pictures --recipe small --vq runs/vq-small --out runs/small
 	@$(py) -m dimoo train sft --recipe small --vq runs/vq-small --out runs/small $(ARGS)
+
+self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (15 hours); goes on where it stopped
+	@$(py) -m dimoo_training.rl.experiments --model $(MODEL) $(ARGS)
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

@@ -26,6 +26,7 @@ from dimoo.images import load_image, load_mask
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
+from dimoo.search import Tries, search
 from dimoo.seeds import seeds_for
 from dimoo.settings import Defaults, Settings
 from dimoo.tasks import TASKS, Ask, Codec, Edit, Infill, Inpaint, Rewrite, Task, Text, TextToImage, expand
@@ -223,6 +224,8 @@ class DiMOOPipeline(DiffusionPipeline):
         if any(task.kind != kind for task in tasks):
             raise ValueError("one call makes drawings, edits or answers, not a mixture")
         chosen = Settings(**settings).filled(self.defaults, kind)
+        if chosen.best_of and not all(isinstance(task, TextToImage) for task in tasks):
+            raise ValueError("best_of is for drawings from words: the model has no checks for edits and answers")
         canvas, forwards = self._denoise(tasks, seeds, chosen, callback_on_step_end, callback_on_step_end_tensor_inputs)
         made = self._finish(tasks, canvas, output_type)
         self.maybe_free_model_hooks()
@@ -249,6 +252,7 @@ class DiMOOPipeline(DiffusionPipeline):
         prepared = {id(task): task.prepare(self.codec) for task in {id(task): task for task in tasks}.values()}
         rows = [prepared[id(task)] for task in tasks]
         canvas = Canvas(rows, self.codec.vocab, seeds, self._execution_device)
+        searcher = settings.searcher()
         self._interrupt = False
         with self.progress_bar(total=settings.num_inference_steps) as bar:
 
@@ -256,12 +260,17 @@ class DiMOOPipeline(DiffusionPipeline):
                 bar.update()
                 if callback is not None:
                     update = step.update
-                    given = {"ids": canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
+                    given = {"ids": step.canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
                     answer = callback(self, step.tick, step.number, {name: given[name] for name in tensors}) or {}
                     if "ids" in answer:
-                        canvas.replace(_fitting(answer["ids"], canvas.ids))
+                        step.canvas.replace(_fitting(answer["ids"], step.canvas.ids))
                 return self._interrupt
 
+            if searcher:
+                prompts, steps = [task.prompt for task in tasks], settings.num_inference_steps
+                method, checks = searcher
+                tries = Tries(self.model, self.codec, rows, prompts, seeds, parts, steps, checks, on_step)
+                return search(method, tries, settings.best_of)
             return canvas, denoise(canvas, self.model, **parts, on_step=on_step)
 
     def _finish(self, tasks: Sequence[Task], canvas: Canvas, output_type: str):

@@ -31,6 +31,8 @@ from dimoo.sampling import (
     Truncation,
 )  # fmt: skip
 from dimoo.sampling.stopping import StoppingCriteria
+from dimoo.search import SEARCHES
+from dimoo.verify import VERIFIERS, Checks
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,11 @@ class Settings:
         windows: which part is open, of BLOCKS; None: everything for pictures, blocks from left to right for text.
         smoothing: soft embeddings of undecided positions, of SMOOTHINGS.
         unroll: steps between two looks of the host at the device, for rules that decide themselves.
+        best_of: tries of each drawing, of which the model itself chooses the best; None: one, unjudged.
+        search: how the tries are spent, of SEARCHES; None: `best-of`.
+        verifier: what a drawing is checked for, a key of VERIFIERS or a function of the prompt; None: `facts`.
 
-    Each of these, and the cache, may carry settings of its own: `rule="threshold(threshold=0.8)"`.
+    Parts from `rule` to `smoothing`, and the cache, may carry settings of their own: `rule="threshold(threshold=0.8)"`.
     """
 
     num_inference_steps: int | None = None
@@ -122,6 +127,9 @@ class Settings:
     windows: Any = None
     smoothing: Any = None
     unroll: int | None = None
+    best_of: int | None = None
+    search: Any = None
+    verifier: Any = None
 
     def __post_init__(self):
         for name in ("guidance_scale", "image_guidance_scale", "temperature", "rank_temperature"):
@@ -129,7 +137,9 @@ class Settings:
             if value is not None and not 0 <= value < float("inf"):
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         read_preset(self.preset)
-        for name in ("num_inference_steps", "block_length", "unroll"):
+        if self.best_of is None and (self.search or self.verifier):
+            raise ValueError("best_of must say how many tries a search has, got None")
+        for name in ("num_inference_steps", "block_length", "unroll", "best_of"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -197,6 +207,13 @@ class Settings:
         if kind == "text":
             return AnswerEnd()
         return NeverEarly() if self.finish_bound is None else NoMasks()
+
+    def searcher(self) -> tuple[Any, Checks] | None:
+        """The search and what it checks; None where there is one try."""
+        if self.best_of is None:
+            return None
+        method = build(self.search or "best-of", SEARCHES, "search")
+        return method, resolve(self.verifier or "facts", VERIFIERS, "verifier")
 
     def cache_policy(self):
         preset = read_preset(self.preset)

@@ -69,7 +69,7 @@ def test_bench_commands_run(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_training_commands_run(folder: Path) -> None:
-    assert len(TRAINING) == 4
+    assert len(TRAINING) == 5
     item = {"task": "text_to_image", "prompt": "a red circle", "image": "circle.png"}
     (folder / "data.jsonl").write_text(json.dumps(item) + "\n")
     for command in TRAINING:

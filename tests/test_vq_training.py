@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from diffusers import VQModel
-from dimoo_training.twins import pairs
 from torch import nn
 
 from dimoo_training import vq

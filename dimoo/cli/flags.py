@@ -92,6 +92,10 @@ class Sampling:
     smoothing: Annotated[Words, _decoding(help="Show the network what it leaned to before: soft.")] = None
     unroll: Annotated[Whole, _sampling(help="Steps between two looks at what is left to do.", show_default="1")] = None
 
+    best_of: Annotated[Whole, _sampling(help="Tries of each drawing; the model keeps the best by itself.")] = None
+    search: Annotated[Words, _sampling(help="How the tries are spent: best-of or hierarchical.")] = None
+    verifier: Annotated[Words, _sampling(help="What a drawing is checked for: facts (each part) or whole.")] = None
+
     def given(self) -> dict[str, Any]:
         """The fields that were given, as `Settings` takes them. Raises ValueError for a wrong interval."""
         values = {name: value for name, value in vars(self).items() if value is not None}

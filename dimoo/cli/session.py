@@ -94,7 +94,7 @@ def checked(settings: dict[str, Any], kind: str = "draw") -> Settings:
     try:
         made = Settings(**settings)
         filled = made.filled(Defaults(), kind)
-        filled.scheduler(), filled.guider(), filled.blocks(kind), filled.cache_policy()
+        filled.scheduler(), filled.guider(), filled.blocks(kind), filled.cache_policy(), filled.searcher()
     except ValueError as error:
         name, space, rest = str(error).partition(" ")
         raise ValueError(f"{flag_of(name)}{space}{rest}" if name in vars(Sampling()) else str(error)) from error

@@ -22,7 +22,7 @@ Model = Annotated[str, typer.Option(help="The checkpoint to start from: a folder
 
 @train.callback()
 def show(context: typer.Context) -> None:
-    """Train the image tokenizer, then the model; or fine-tune a checkpoint on pictures of your own."""
+    """Train the image tokenizer, then the model; fine-tune a checkpoint on pictures of your own; align it."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -71,3 +71,24 @@ def finetune(
 ) -> None:
     """Fine-tune a checkpoint. On several devices: accelerate launch --num_processes N -m dimoo train finetune ..."""
     reach("dimoo_training.commands:finetune", "train")(model, data, recipe, out, steps)
+
+
+Aligned = Annotated[str, typer.Option("--recipe", help='"debug" (a minute), "tiny", others, or file.py:name.')]
+
+
+@train.command("self-grpo")
+def self_grpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/self-grpo")) -> None:
+    """Let the model draw, question its own drawings and learn from both. Goes on by itself when it was stopped."""
+    reach("dimoo_training.rl.commands:run", "train")("self-grpo", recipe, model, out)
+
+
+@train.command()
+def grpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/grpo")) -> None:
+    """The same with clipped ratios; recipes hierarchical, unigrpo, and sudoku and countdown for text (CJ-GRPO)."""
+    reach("dimoo_training.rl.commands:run", "train")("grpo", recipe, model, out)
+
+
+@train.command()
+def dpo(recipe: Aligned = "tiny", model: Model = "dimoo-tiny", out: Out = Path("runs/dpo")) -> None:
+    """Preference pairs from the model's own groups: best against worst."""
+    reach("dimoo_training.rl.commands:run", "train")("dpo", recipe, model, out)

@@ -1,0 +1,233 @@
+"""Runs of alignment: rewards rise when they mean something, a killed run goes on, and what is wrong stops it."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from dimoo.pipeline import DiMOOPipeline
+from dimoo.tasks import Ask, TextToImage
+from dimoo_training import world as w
+from dimoo_training.rl import updates
+from dimoo_training.rl.judge import letter_ids
+from dimoo_training.rl.recipes import RLRecipe
+from dimoo_training.rl.rewards import REWARDS, Samples
+from dimoo_training.rl.subjects import Drawings, Request
+from dimoo_training.rl.train import align
+from dimoo_training.sft import NotFinite
+from dimoo_training.state import load_state
+
+DRAWN = {"num_inference_steps": 4, "guidance_scale": 0.0, "temperature": 1.0}
+MICRO = RLRecipe(
+    prompts=2, group=3, iterations=2, settings=DRAWN, read_at=(0.0, 0.5), sft_share=0.0, save_every_seconds=-1,
+    sheet_every=1, rewards={"self_confidence": 1.0}, micro_batch=8,
+)  # fmt: skip
+
+
+@dataclass
+class Plain:
+    """Two prompts without facts: a reward looks at the codes alone."""
+
+    kinds: tuple = ("plain",)
+    part: str = "image"
+    measure = None
+
+    def draw(self, count, mix, judge, defaults, rng):
+        return [Request(TextToImage(text, 32, 32), "plain", text) for text in ("a circle", "two stars")[:count]]
+
+
+def low_codes(samples):
+    """Share of codes in the lower half of the codebook."""
+    offset = samples.codec.vocab.image_offset
+    return [float(np.mean([0 <= i - offset < 32 for i in a.tolist() if i >= offset])) for a in samples.answers]
+
+
+def quiet(words):
+    pass
+
+
+def log_of(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def gain(tiny, tmp_path, **changes):
+    """How much the reward rises over a short run: last five rounds against the first five."""
+    recipe = replace(
+        MICRO, subject=Plain(), rewards={"mine": 1.0}, group=8, iterations=24, lr=3e-3, beta_image=0.0, read_at=None,
+        micro_batch=64, norms_by_part=False, sheet_every=99, save_every_seconds=1e9, clip_norm=1.0, **changes,
+    )  # fmt: skip
+    align(tiny, recipe, tmp_path, log=quiet)
+    rewards = [entry["reward"] for entry in log_of(tmp_path)]
+    return float(np.mean(rewards[-5:]) - np.mean(rewards[:5]))
+
+
+@pytest.fixture
+def mine(monkeypatch):
+    monkeypatch.setitem(REWARDS, "mine", low_codes)
+
+
+@pytest.fixture(autouse=True)
+def fresh_accelerate():
+    """Accelerate keeps one precision a process, and other tests may have asked for another."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.parametrize("rule", ["self-grpo", "grpo"])
+def test_the_reward_rises_when_it_is_the_reward(tiny, tmp_path, mine, rule):
+    assert gain(tiny, tmp_path, rule=rule, alpha=12.0) > 0.15
+
+
+def test_a_shuffled_reward_teaches_nothing(tiny, tmp_path, mine):
+    assert abs(gain(tiny, tmp_path, rule="grpo", shuffled=True)) < 0.12
+
+
+RULES_TRIED = {
+    "self-grpo": {}, "live judge": {"judge": "live"}, "hierarchical": {"rule": "grpo", "emphasis": 1.5},
+    "several updates": {"rule": "grpo", "inner": 2}, "random masks": {
+        "rule": "grpo", "estimator": "random-mask", "level": "sequence", "inner": 2},
+    "from nothing": {"rule": "grpo", "estimator": "fully-masked"},
+    "dpo": {"rule": "dpo", "estimator": "shared-noise", "read_at": (0.0, 0.25, 0.5, 0.75)},
+    "puzzles": {
+        "rule": "grpo", "subject": "sudoku", "rewards": {"answer_format": 1.0, "sudoku": 1.0}, "read_at": None,
+        "reject": 0.01, "settings": {"num_inference_steps": 8, "temperature": 0.9, "quota": "powers-of-two"}},
+    "adapters": {"lora": 2, "checkpointing": True},
+}  # fmt: skip
+
+
+@pytest.fixture
+def world64(tiny):
+    """A pipeline that draws the world's 64x64 pixels, so that the oracle can look at its drawings."""
+    tiny.set_defaults(replace(tiny.defaults, height=64, width=64))
+    return tiny
+
+
+@pytest.mark.parametrize("name", RULES_TRIED)
+def test_every_rule_runs_and_says_everything(world64, tmp_path, name):
+    recipe = replace(MICRO, iterations=1, **RULES_TRIED[name])
+    before = {n: p.detach().clone() for n, p in world64.model.named_parameters()}
+    align(world64, recipe, tmp_path, log=quiet)
+    (entry,) = log_of(tmp_path)
+    text = recipe.subject == "sudoku"
+    part, measured = ("text", "solved") if text else ("image", "oracle")
+    expected = {"reward", "reward_spread", "ties", measured, "grad_norm", f"grad_norm/{part}", "seconds/rollout",
+                "seconds/reward", "seconds/update", "entropy/step_00"}  # fmt: skip
+    expected |= {f"reward/{name}" for name in recipe.rewards}
+    expected |= {"margin"} if recipe.rule == "dpo" else {f"kl_{part}"}
+    expected |= {"clipped"} if recipe.rule == "grpo" else set()
+    expected |= {"answers_kept", "kl_answer", "grad_norm/answer"} if recipe.rule == "self-grpo" else set()
+    assert expected <= set(entry), expected - set(entry)
+    if recipe.rule != "dpo" and recipe.inner == 1 and recipe.estimator == "trajectory":
+        assert entry["ratio_gap_max"] < 1e-3                    # before any update the ratio is 1
+        assert entry[f"kl_{part}"] < 1e-4                       # and the policy is the reference
+    assert (tmp_path / "sheets" / ("00001.txt" if text else "00001.png")).is_file()
+    assert list((tmp_path / "tensorboard").iterdir())
+    after = DiMOOPipeline.from_pretrained(tmp_path / "checkpoint").model
+    assert {n for n, _ in after.named_parameters()} == set(before)
+    if name == "adapters":
+        assert all("lora" in n for n in load_state(tmp_path / "state.pt")["trained"])
+
+
+def test_continued_supervised_training_is_a_rule(world64, tmp_path):
+    vocab = world64.codec.vocab
+    shape = (2, 12)
+
+    def supervised(rng):
+        ids = torch.full(shape, vocab.image_offset)
+        weight = torch.zeros(shape)
+        weight[:, 3:6] = 1.0
+        hidden = ids.masked_fill(weight > 0, vocab.mask)
+        return {"input_ids": hidden, "labels": ids, "weight": weight, "key_mask": torch.ones(shape, dtype=torch.bool)}
+
+    recipe = replace(MICRO, rule="sft", sft_batches=3, lr=1e-2, iterations=4, subject=Drawings(limit=None))
+    align(world64, recipe, tmp_path, supervised, log=quiet)
+    losses = [entry["sft_loss"] for entry in log_of(tmp_path)]
+    assert losses[-1] < losses[0]
+
+
+PROCESS = """
+import pickle, sys, time, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from dimoo.pipeline import DiMOOPipeline
+from dimoo_training.rl.train import align
+model, out = sys.argv[1:]
+def log(words):
+    if words.startswith("iteration 2"):
+        print(words, flush=True)
+        time.sleep(600)
+align(DiMOOPipeline.from_pretrained(model), pickle.load(sys.stdin.buffer), Path(out), log=log)
+"""
+
+
+def without_times(entries):
+    return [{k: v for k, v in entry.items() if "seconds" not in k} for entry in entries]
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_folder, tmp_path):
+    recipe = replace(MICRO, iterations=3, subject="sudoku", rule="grpo", read_at=None,
+                     rewards={"sudoku": 1.0, "answer_format": 0.5},
+                     settings={"num_inference_steps": 4, "temperature": 0.9, "quota": "powers-of-two"})  # fmt: skip
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    align(DiMOOPipeline.from_pretrained(tiny_folder), recipe, whole, log=quiet)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PROCESS, str(tiny_folder), str(killed)]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(pickle.dumps(recipe))
+        process.stdin.close()
+        heard = process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert heard.startswith(b"iteration 2")
+    assert load_state(killed / "state.pt")["step"] == 1                 # the second was not saved yet
+    align(DiMOOPipeline.from_pretrained(tiny_folder), recipe, killed, log=quiet)
+    one, two = (load_state(folder / "state.pt") for folder in (whole, killed))
+    assert one["step"] == two["step"] == 3 and one["success"] == two["success"]
+    for part in ("trained", "ema"):
+        assert all(torch.equal(value, two[part][name]) for name, value in one[part].items())
+    assert without_times(log_of(whole)) == without_times(log_of(killed))
+
+
+def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
+    align(world64, replace(MICRO, iterations=1), tmp_path, log=quiet)
+    with pytest.raises(ValueError, match="other parameters"):
+        align(DiMOOPipeline.from_pretrained(tiny_folder), replace(MICRO, iterations=2, lora=2), tmp_path, log=quiet)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path, mine):
+    with torch.no_grad():
+        world64.model.parts.blocks[0].attn_norm.weight[0] = float("nan")
+    recipe = replace(MICRO, judge="live", subject=Plain(), rewards={"mine": 1.0}, answer_share=0.0)
+    with pytest.raises(NotFinite, match=r"iteration 0, image: loss nan; requests: .*'two stars'\]; ids of"):
+        align(world64, recipe, tmp_path, log=quiet)
+    assert not (tmp_path / "state.pt").exists()
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"rule": "ppo"}, "unknown rule 'ppo'.*dpo, grpo, self-grpo, sft"), ({"subject": "songs"}, "drawings"),
+    ({"judge": "friend"}, "frozen, live"), ({"settings": DRAWN | {"temperature": 0.0}}, "temperature > 0"),
+    ({"settings": DRAWN | {"cache": "max-logit"}}, "cache='none'"),
+])  # fmt: skip
+def test_what_cannot_be_is_told_before_anything_runs(tiny, tmp_path, change, says):
+    with pytest.raises(ValueError, match=says):
+        align(tiny, replace(MICRO, **change), tmp_path, log=quiet)
+
+
+def test_gated_answers_alone_are_learned(world64):
+    """Moves say the right letter at the first place of the answer, after the picture and the question."""
+    vocab = world64.codec.vocab
+    question = w.Question("is there a star?", "no", "absent", ("yes", "no"))
+    image = vocab.lay_out(torch.full((8, 8), 3))
+    samples = Samples(world64.codec, [Request(Ask("x"), "x", None, (question,))], [image], None)
+    moves = updates.answer_moves(samples, [question], [image], "cpu")
+    assert moves.chosen.tolist() == [[letter_ids(world64.codec)[1]]]
+    at = int(moves.where[0, 0, 0])
+    assert moves.ids[0, 0, at - 1] == vocab.boa and moves.ids[0, 0, at] == vocab.mask
