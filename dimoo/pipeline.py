@@ -26,7 +26,7 @@ from dimoo.images import load_image, load_mask
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
-from dimoo.seeds import seeds_for
+from dimoo.seeds import Start, seeds_for
 from dimoo.settings import Defaults, Settings
 from dimoo.tasks import TASKS, Ask, Codec, Edit, Inpaint, Task, TextToImage, expand
 from dimoo.tasks.base import to_pixels
@@ -35,7 +35,7 @@ from dimoo.vocab import Vocab
 from tokenizers_vq import VQImageTokenizer
 
 OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
-CALLBACK_TENSORS = ("ids", "confidence", "write")
+CALLBACK_TENSORS = ("ids", "rows", "confidence", "write")
 
 
 @dataclass
@@ -162,7 +162,7 @@ class DiMOOPipeline(DiffusionPipeline):
         tasks: Sequence[Task],
         *,
         num_images_per_prompt: int = 1,
-        seed: int | None = None,
+        seed: int | Sequence[Start] | None = None,
         index: int = 0,
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: str = "pil",
@@ -174,7 +174,8 @@ class DiMOOPipeline(DiffusionPipeline):
         """Answer requests of one kind as one batch.
 
         Args:
-            seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone.
+            seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone; or a list
+                of one (seed, index) for each.
             generator: diffusers style: one generator gives the seed, a list gives one for each sample.
             output_type: `pil`, `np`, `pt` or `tokens` (code grids of pictures, ids of texts).
             callback_on_step_end: called as (pipeline, step, step of the window, tensors) after each step; returned
@@ -233,7 +234,7 @@ class DiMOOPipeline(DiffusionPipeline):
                 bar.update()
                 if callback is not None:
                     update = step.update
-                    given = {"ids": canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
+                    given = {**vars(update), "ids": canvas.ids.clone()}
                     answer = callback(self, step.tick, step.number, {name: given[name] for name in tensors}) or {}
                     if "ids" in answer:
                         canvas.replace(_fitting(answer["ids"], canvas.ids))

@@ -10,13 +10,12 @@ from typing import Any
 
 from PIL import Image
 
-from dimoo import __version__
 from dimoo.cli import console
 from dimoo.cli.destination import Destination
 from dimoo.cli.film import Film
 from dimoo.cli.flags import Machine, Output
 from dimoo.cli.requests import Request, parameters
-from dimoo.cli.session import Session, load, stated
+from dimoo.cli.session import Session, load
 from dimoo.images import save_png
 from dimoo.seeds import seeds_for
 from dimoo.settings import Settings
@@ -73,11 +72,7 @@ def draw_one(
     """Make and save one picture, with its previews and its strip of steps."""
     pipeline, task = session.pipeline, request.task(session.pipeline.defaults)
     settings = settings.filled(pipeline.defaults, task.kind)
-    seed, index = start
-    made_of = {
-        "dimoo": __version__, **session.parameters(), **parameters(request), **stated(settings, task.kind),
-        "seed": seed, "index": index,
-    }  # fmt: skip
+    made_of = session.record(parameters(request), settings, task.kind, start)
     film = Film(pipeline.codec, task) if output.filmed else None
     with console.progress(request.prompt or path.stem, settings.num_inference_steps) as advance:
 
@@ -89,7 +84,7 @@ def draw_one(
                 save(film.frame(step + 1), destination.frame(path, step + 1), made_of, step=step + 1)
 
         began = time.perf_counter()
-        made = pipeline.run([task], seed=seed, index=index, callback_on_step_end=on_step, **vars(settings))
+        made = pipeline.run([task], seed=[start], callback_on_step_end=on_step, **vars(settings))
         seconds = time.perf_counter() - began
     save(made.images[0], path, made_of, forwards=made.forwards)
     if output.strip:
