@@ -99,7 +99,8 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        return self.future.done() and isinstance(self.future.exception(), Cancelled)
+        future = self.future
+        return future.cancelled() or (future.done() and isinstance(future.exception(), Cancelled))
 
     @property
     def over(self) -> bool:
