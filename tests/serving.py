@@ -47,7 +47,7 @@ class Place:
 
     @property
     def address(self) -> str:
-        return "http://127.0.0.1:{}".format(self.server.servers[0].sockets[0].getsockname()[1])
+        return f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
 
     @property
     def client(self) -> openai.OpenAI:

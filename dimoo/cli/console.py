@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -45,6 +46,27 @@ def progress(words: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=err, transient=True, **plain) as bar:
         task = bar.add_task(one_line(words)[:50], total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def countdown(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left; call what it gives with how many are done. Without a terminal: a line each minute."""
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    said = time.monotonic()
+    with Progress(*columns, console=err, redirect_stdout=False, redirect_stderr=False,
+                  disable=not err.is_terminal) as bar:  # fmt: skip
+        task = bar.add_task(one_line(words)[:50], total=total)
+
+        def tell(done: int) -> None:
+            nonlocal said
+            bar.update(task, completed=done)
+            if not err.is_terminal and (time.monotonic() > said + 60 or done == total):
+                said = time.monotonic()
+                note(f"{done} of {total}")
+
+        yield tell
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -56,7 +56,7 @@ class Engine:
         pipeline: it belongs to the engine from now on. observe: called with a `Report` after each batch.
     """
 
-    def __init__(self, pipeline: DiMOOPipeline, limits: Limits = Limits(),  # noqa: B008  (frozen)
+    def __init__(self, pipeline: DiMOOPipeline, limits: Limits = Limits(),
                  observe: Callable[[Report], None] | None = None):  # fmt: skip
         self.pipeline, self.limits = pipeline, limits
         self.observers = [observe] if observe else []
@@ -117,7 +117,7 @@ class Engine:
         return self._open and self._thread.is_alive()
 
     def drain(self, seconds: float | None = None) -> None:
-        """Take no more work, finish what there is. What is not done after `seconds` ends with Closed, never silently."""
+        """Take no more work, finish what there is. What is not done after `seconds` ends with Closed, not silently."""
         with self._change:
             self._open = False
             self._change.notify_all()

@@ -26,6 +26,7 @@ class Guard:
         if scope["type"] != "http" or not scope["path"].startswith(PROTECTED):
             return await self.app(scope, receive, send)
         began, status = time.perf_counter(), 499         # what the client's leaving is counted as
+        self.metrics.active += 1
 
         async def sent(message) -> None:
             nonlocal status
@@ -39,6 +40,7 @@ class Guard:
                 return await refusal(refused)(scope, receive, sent)
             await self.app(scope, self.bounded(receive), sent)
         finally:
+            self.metrics.active -= 1
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.requests.labels(route, scope["method"], status).inc()
             self.metrics.seconds.labels(route).observe(time.perf_counter() - began)

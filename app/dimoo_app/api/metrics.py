@@ -15,6 +15,8 @@ class Metrics:
 
     def __init__(self, engine: Engine):
         registry = self.registry = CollectorRegistry()
+        self.active = 0
+        """Requests whose answer is not complete."""
         self.requests = Counter("dimoo_requests", "Requests.", ["route", "method", "status"], registry=registry)
         self.seconds = Histogram("dimoo_request_seconds", "Until the last byte.", ["route"], buckets=SECONDS,
                                  registry=registry)  # fmt: skip
@@ -25,6 +27,7 @@ class Metrics:
         self.busy = Counter("dimoo_busy_seconds", "The worker's time in batches.", registry=registry)
         Gauge("dimoo_waiting", "Samples in the queue.", registry=registry).set_function(lambda: engine.waiting)
         Gauge("dimoo_running", "Samples being computed.", registry=registry).set_function(lambda: engine.running)
+        Gauge("dimoo_active_requests", "Requests being answered.", registry=registry).set_function(lambda: self.active)
         engine.observers.append(self.batch)
 
     def batch(self, report: Report) -> None:
