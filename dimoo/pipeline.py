@@ -35,7 +35,8 @@ from dimoo.vocab import Vocab
 from tokenizers_vq import VQImageTokenizer
 
 OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
-CALLBACK_TENSORS = ("ids", "rows", "confidence", "write")
+CALLBACK_TENSORS = ("ids", "lengths", "rows", "confidence", "write")
+"""(B, T) canvas, (B,) lengths of its rows; and of this step, all (B, M): positions, probabilities, what was written."""
 
 
 @dataclass
@@ -234,7 +235,7 @@ class DiMOOPipeline(DiffusionPipeline):
                 bar.update()
                 if callback is not None:
                     update = step.update
-                    given = {**vars(update), "ids": canvas.ids.clone()}
+                    given = {**vars(update), "ids": canvas.ids.clone(), "lengths": torch.tensor(canvas.lengths)}
                     answer = callback(self, step.tick, step.number, {name: given[name] for name in tensors}) or {}
                     if "ids" in answer:
                         canvas.replace(_fitting(answer["ids"], canvas.ids))

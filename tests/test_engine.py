@@ -129,12 +129,13 @@ def test_a_cancelled_job_leaves_the_queue(tiny, gate):
 
 
 def test_watching_shows_the_canvas(tiny):
+    """Beside a larger one, whose padding must not be seen."""
     with Engine(tiny) as engine:
-        job = engine.submit([drawing()], Settings(num_inference_steps=12), seed=3, watched=True)
+        job = engine.submit([drawing(), drawing(side=64)], Settings(num_inference_steps=12), seed=3, watched=True)
         for _ in job.watch(every=0.001):
             pass
         result, sample = job.wait(), job.samples[0]
-    assert job.step == job.total == 12
+    assert job.step == job.total == 24
     code = tiny.codec.vocab.read_codes(sample.ids[1:-1].cpu(), 4, 4)
     assert tiny.codec.draw(code).tobytes() == result.answers[0].tobytes()
     written = tiny.codec.vocab.cells(sample.confidence[1:-1], 4, 4)

@@ -18,7 +18,7 @@ from dimoo.seeds import Start, seeds_for
 from dimoo.settings import Settings
 from dimoo.tasks import Task
 
-TENSORS = ("ids", "rows", "confidence", "write")
+TENSORS = ("ids", "lengths", "rows", "confidence", "write")
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Sample:
     step: int = 0
     ids: Tensor | None = None
     confidence: Tensor | None = None
+    _written: Tensor | None = None
     answer: Any = None
     finished: bool = False
 
@@ -63,12 +64,13 @@ class Sample:
         if not self.job.watched:
             return
         ids, rows, write = (tensors[name][row] for name in ("ids", "rows", "write"))
-        if self.confidence is None:
-            self.confidence = torch.full(ids.shape, torch.nan, device=ids.device)
-        kept = self.confidence.gather(0, rows)
-        chosen = torch.where(write, tensors["confidence"][row].to(kept.dtype), kept)
-        self.confidence = self.confidence.scatter(0, rows, chosen)      # a new one: another thread may read the old
-        self.ids = ids
+        length = int(tensors["lengths"][row])               # behind it is the padding of this batch
+        before = self._written
+        if before is None or len(before) != len(ids):
+            before = torch.full(ids.shape, torch.nan, device=ids.device)
+        chosen = torch.where(write, tensors["confidence"][row].to(before.dtype), before.gather(0, rows))
+        self._written = before.scatter(0, rows, chosen)     # a new one: another thread may read the old
+        self.confidence, self.ids = self._written[:length], ids[:length]
 
 
 @dataclass(eq=False)

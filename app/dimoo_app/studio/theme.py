@@ -9,6 +9,8 @@ from typing import Any
 import gradio as gr
 from fastapi import FastAPI
 
+from dimoo_app.studio import samples
+
 LARGEST_UPLOAD = "32mb"
 
 THEME = gr.themes.Base(
@@ -68,10 +70,10 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 
 
 def dress(history: Path) -> dict[str, Any]:
-    """What `launch` and `mount_gradio_app` get alike. Only the history's folder is readable from outside."""
+    """What `launch` and `mount_gradio_app` get alike. Only the history and the examples are readable from outside."""
     return {
         "theme": THEME, "css": CSS, "footer_links": ["settings"], "run_history": False, "enable_monitoring": False,
-        "allowed_paths": [str(Path(history).resolve())], "max_file_size": LARGEST_UPLOAD, "ssr_mode": False,
+        "allowed_paths": [str(Path(history).resolve()), str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD, "ssr_mode": False,
         "show_error": True,
     }  # fmt: skip
 
