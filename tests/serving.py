@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import threading
 import time
 import urllib.error
@@ -10,10 +12,23 @@ from dataclasses import dataclass, field
 
 import openai
 import uvicorn
+from PIL import Image
 
 from dimoo.cli.session import Session
 from dimoo.engine import Engine, Limits
 from dimoo_app.api import ApiLimits, Service, create_app
+
+
+def png(image) -> bytes:
+    """A picture as the bytes of a file."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def opened(entry) -> Image.Image:
+    """The picture in an answer of the API."""
+    return Image.open(io.BytesIO(base64.b64decode(entry.b64_json)))
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import threading
 
@@ -13,18 +12,10 @@ from PIL import Image
 pytest.importorskip("fastapi", reason="needs the extra [app]")
 openai = pytest.importorskip("openai", reason="needs the extra [dev]")
 
+from serving import opened, png  # noqa: E402
+
 from dimoo.images import read_parameters  # noqa: E402
 from dimoo.tasks import Ask, Edit, Inpaint, TextToImage  # noqa: E402
-
-
-def png(image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
-def opened(entry) -> Image.Image:
-    return Image.open(io.BytesIO(base64.b64decode(entry.b64_json)))
 
 
 def test_models(serve):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra [app]")
 openai = pytest.importorskip("openai", reason="needs the extra [dev]")
 
-from test_api import opened  # noqa: E402
+from serving import opened  # noqa: E402
 
 from dimoo.images import read_parameters  # noqa: E402
 
