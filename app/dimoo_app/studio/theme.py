@@ -35,7 +35,7 @@ THEME = gr.themes.Base(
 )
 
 CSS = """
-.gradio-container { max-width: 1240px !important; margin: 0 auto !important; }
+.gradio-container { width: 100% !important; max-width: 1240px !important; margin: 0 auto !important; }
 #head { display: flex; align-items: baseline; gap: .75rem; flex-wrap: wrap; padding: .25rem 0 0; }
 #head h1 { font-size: 1.25rem; font-weight: 650; margin: 0; letter-spacing: -.01em; }
 #head .model { font-size: .85rem; opacity: .7; }
@@ -73,8 +73,8 @@ def dress(history: Path) -> dict[str, Any]:
     """What `launch` and `mount_gradio_app` get alike. Only the history and the examples are readable from outside."""
     return {
         "theme": THEME, "css": CSS, "footer_links": ["settings"], "run_history": False, "enable_monitoring": False,
-        "allowed_paths": [str(Path(history).resolve()), str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD, "ssr_mode": False,
-        "show_error": True,
+        "allowed_paths": [str(Path(history).resolve()), str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD,
+        "ssr_mode": False, "show_error": True,
     }  # fmt: skip
 
 
