@@ -16,6 +16,7 @@ from dimoo_app.studio.ask import turns
 from dimoo_app.studio.controls import Sampling, sizes
 from dimoo_app.studio.paint import hole
 from dimoo_app.studio.pieces import OPEN, pieces, so_far
+from dimoo_app.words import said
 
 
 def test_history_survives_and_users_do_not_see_each_other(tmp_path, photo):
@@ -64,13 +65,20 @@ def test_positions_of_marked_tokens():
 
 def test_keeping_and_opening_tokens(tiny):
     first = tiny.run([Ask("a star", length=8)], output_type="tokens", temperature=1.0, seed=1).texts[0]
-    keep = recipes.kept(first, {2, 3}, False, tiny.codec.vocab.mask)
-    assert keep == {1: int(first[2]), 2: int(first[3])}
-    task = recipes.text_task("a star", 8, keep)
+    answer = said(tiny.codec, first)
+    keep = recipes.kept(answer, {2, 3}, False, tiny.codec.vocab.mask)
+    assert keep == {1: answer[1], 2: answer[2]}
+    task = recipes.Kept("a star", length=8, keep=keep)
     second = tiny.run([task], output_type="tokens", temperature=1.0, seed=2).texts[0]
-    assert [second[1 + place].item() for place in keep] == list(keep.values())
-    rest = recipes.kept(first, {2, 3}, True, tiny.codec.vocab.mask)
+    assert [said(tiny.codec, second)[place] for place in keep] == list(keep.values())
+    rest = recipes.kept(answer, {2, 3}, True, tiny.codec.vocab.mask)
     assert set(rest) == set(range(8)) - {1, 2}
+
+
+def test_recipes_become_settings(tiny):
+    for recipe in recipes.recipes(tiny.defaults).values():
+        result = tiny.run([recipes.Kept("a star", length=8)], **recipe(8))
+        assert result.forwards >= 1
 
 
 def test_pieces_of_an_unfinished_answer(tiny):

@@ -18,6 +18,7 @@ from dimoo.tasks import Ask, Codec
 from dimoo_app.api.following import finished, progress, sse, stream
 from dimoo_app.api.schemas import ChatRequest, Message
 from dimoo_app.api.service import Service, service
+from dimoo_app.words import said
 
 router = APIRouter(prefix="/v1/chat", tags=["chat"])
 
@@ -114,8 +115,7 @@ def decided(codec: Codec, sample: Sample) -> str:
     """The text before the first open position; half a character, which may still change, is held back."""
     if sample.ids is None:
         return ""
-    ids = sample.ids[1:].tolist()
-    mask = codec.vocab.mask
+    ids, mask = said(codec, sample.ids), codec.vocab.mask
     return codec.text.decode(ids[: ids.index(mask)] if mask in ids else ids).rstrip("\ufffd")
 
 

@@ -79,9 +79,9 @@ class Sampling:
         if kind != "text":
             parts["anneal"] = gr.Dropdown(list(ANNEALINGS), value=filled.anneal, label="Chance in the order",
                                           info="linear: it fades towards the end.")  # fmt: skip
-        parts["cache"] = gr.Dropdown(list(CACHES), value=filled.cache, label="Reuse between steps",
+        parts["cache"] = gr.Dropdown([OWN, *CACHES], value=OWN, label="Reuse between steps",
                                      info="max-logit is faster on long sequences.")  # fmt: skip
-        own = [getattr(filled, name) if name != "preset" else OWN for name in parts]
+        own = [OWN if name in ("preset", "cache") else getattr(filled, name) for name in parts]
         return cls(list(parts), own, list(parts.values()))
 
     def settings(self, values: Sequence[Any]) -> Settings:

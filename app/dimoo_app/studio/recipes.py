@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-import inspect
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import torch
-
 from dimoo.canvas import Row
-from dimoo.settings import Defaults, Settings
-from dimoo.tasks import TASKS, Ask, Codec, Task
+from dimoo.settings import Defaults
+from dimoo.tasks import Ask, Codec
+from dimoo_app.words import inside
 
-PLACES = ("dimoo.recipes", "dimoo.sampling.recipes", "dimoo.sampling")
-"""Modules that may hold the table RECIPES: name -> fields of `Settings`."""
+PLACE = "dimoo.recipes"
+"""Module that may hold the table RECIPES: name -> an object with `at(budget, length)`, `budgets` and `source`."""
+
+Fields = Mapping[str, Any]
+"""Of `Settings`."""
 
 
-def recipes(defaults: Defaults) -> dict[str, dict[str, Any]]:
-    """Name -> fields of `Settings`: the core's own table where there is one, and budgets of steps in any case."""
+def recipes(defaults: Defaults) -> dict[str, Callable[[int], Fields]]:
+    """Name -> from the length of the answer to fields of `Settings`: budgets of steps, and the core's own table."""
     half = max(1, defaults.text_steps // 2)
-    found: dict[str, dict[str, Any]] = {
+    budgets: dict[str, Fields] = {
         "the model's own": {},
         f"half the steps ({half})": {"num_inference_steps": half},
         "all at once (1 step)": {"num_inference_steps": 1},
     }
-    if "recipe" in {one.name for one in fields(Settings)}:
-        found |= {name: {"recipe": name} for name in _table()}
-    else:
-        found |= {name: given for name, given in _table().items() if isinstance(given, dict)}
-    return found
+    found: dict[str, Callable[[int], Fields]] = {name: _always(given) for name, given in budgets.items()}
+    table = getattr(import_module(PLACE), "RECIPES", {}) if find_spec(PLACE) else {}
+    return found | {f"{name}: {one.source}": _careful(one) for name, one in table.items()}
 
 
-def _table() -> dict[str, Any]:
-    found = (getattr(import_module(place), "RECIPES", None) for place in PLACES if _there(place))
-    return dict(next(filter(None, found), {}))
+def _always(given: Fields) -> Callable[[int], Fields]:
+    return lambda length: given
 
 
-def _there(place: str) -> bool:
-    try:
-        return find_spec(place) is not None
-    except ModuleNotFoundError:
-        return False
+def _careful(recipe: Any) -> Callable[[int], Fields]:
+    """A recipe at its first budget, the most careful one."""
+    return lambda length: recipe.at(recipe.budgets[0], length)
 
 
 @dataclass
@@ -54,19 +51,10 @@ class Kept(Ask):
     def prepare(self, codec: Codec) -> Row:
         row = super().prepare(codec)
         answer = row.answer.clone()
+        body = answer[inside(codec)]                        # a view: written through
         for position, index in self.keep.items():
-            answer[1 + position] = index
+            body[position] = index
         return replace(row, answer=answer)
-
-
-def text_task(prompt: str, length: int, keep: dict[int, int]) -> Task:
-    """The task that answers `prompt`. The core's own text task is used where its `keep` takes what ours does."""
-    own = TASKS.get("text")
-    if own and "keep" in (given := inspect.signature(own).parameters) and "length" in given:
-        annotation = str(given["keep"].annotation)
-        if annotation.startswith(("dict[int, int]", "Mapping[int, int]")):
-            return own(prompt, length=length, keep=keep)
-    return Kept(prompt, length=length, keep=keep)
 
 
 def read_marks(text: str, length: int) -> set[int]:
@@ -95,10 +83,9 @@ def say_marks(marks: set[int]) -> str:
     return ", ".join(parts)
 
 
-def kept(ids: torch.Tensor | None, marks: set[int], reopen: bool, mask: int) -> dict[int, int]:
-    """What stays of the last answer (T,) with markers: the marked tokens, or all but them. Masks never stay."""
-    if ids is None:
+def kept(answer: list[int] | None, marks: set[int], reopen: bool, mask: int) -> dict[int, int]:
+    """What stays of the last answer: the marked tokens (counted from 1), or all but them. Masks never stay."""
+    if answer is None:
         return {}
-    answer = ids[1:-1].tolist()
     chosen = {place for place in range(len(answer)) if (place + 1 in marks) != reopen}
     return {place: answer[place] for place in sorted(chosen) if answer[place] != mask}

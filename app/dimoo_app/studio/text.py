@@ -11,8 +11,9 @@ from dimoo_app.presets import settings
 from dimoo_app.studio import figures
 from dimoo_app.studio.desk import Desk, spoken
 from dimoo_app.studio.pieces import pieces
-from dimoo_app.studio.recipes import kept, read_marks, recipes, say_marks, text_task
+from dimoo_app.studio.recipes import Kept, kept, read_marks, recipes, say_marks
 from dimoo_app.studio.running import Buttons
+from dimoo_app.words import said
 
 TAB = "text"
 NEW, OLD, OPEN, KEPT, MARKED = "just written", "written", "open", "kept", "marked"
@@ -48,8 +49,9 @@ def build(desk: Desk) -> None:
 
     def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):
         with spoken():
-            task = text_task(prompt, int(length), keep)
-            chosen = settings(**{"temperature": temperature or None, **table[recipe]})
+            task = Kept(prompt, length=int(length), keep=keep)
+            hot = {"temperature": temperature} if temperature else {}
+            chosen = settings(**{**table[recipe](int(length)), **hot})
         job = desk.start(request, TAB, [task], chosen, int(number or 0))
         sample, frames = job.samples[0], [task.prepare(desk.codec).answer]
         held = set(keep)
@@ -74,13 +76,13 @@ def build(desk: Desk) -> None:
         def work(request: gr.Request, last, marks: str, prompt, recipe, length, *given: Any):
             if last is None:
                 raise gr.Error("Write something first, then mark tokens of it.", print_exception=False)
-            final = last[0][-1]
+            final = said(desk.codec, last[0][-1])
             with spoken():
-                marked = read_marks(marks, len(final) - 2)
+                marked = read_marks(marks, len(final))
                 if not marked:
                     raise ValueError("no tokens are marked: click some on the canvas, or write positions")
             keep = kept(final, marked, opening, desk.codec.vocab.mask)
-            yield from run(request, keep, prompt, recipe, len(final) - 2, *given)
+            yield from run(request, keep, prompt, recipe, len(final), *given)
 
         return work
 
@@ -89,7 +91,7 @@ def build(desk: Desk) -> None:
         if last is None:
             return gr.skip(), gr.skip()
         with spoken():
-            marked = read_marks(marks, len(last[0][-1]) - 2) ^ {event.index + 1}
+            marked = read_marks(marks, len(said(desk.codec, last[0][-1]))) ^ {event.index + 1}
         return say_marks(marked), view(desk, last[0], last[1], marked)
 
     inputs = [prompt, recipe, length, temperature, seed]
@@ -106,10 +108,10 @@ def build(desk: Desk) -> None:
 
 def view(desk: Desk, frames: list[torch.Tensor], held: set[int], marked: set[int] = frozenset()) -> list[tuple]:
     """The last frame as (text, label) of each token; what the frame before did not have is new."""
-    now, before = frames[-1], frames[-2] if len(frames) > 1 else frames[-1]
+    now, before = (said(desk.codec, frames[at]) for at in (-1, max(-2, -len(frames))))
     shown = []
-    for place, piece in enumerate(pieces(desk.codec, now)):
-        changed = bool(now[1 + place] != before[1 + place])
+    for place, piece in enumerate(pieces(desk.codec, frames[-1])):
+        changed = now[place] != before[place]
         label = OPEN if piece.open else KEPT if place in held else NEW if changed else OLD
         shown.append((piece.text or "·", MARKED if place + 1 in marked else label))
     return shown
