@@ -114,7 +114,7 @@ def test_create_shows_steps_then_a_picture_that_can_be_downloaded_and_sent(studi
 
 def test_a_kept_seed_repeats_the_picture(studio):
     page = studio.open()
-    page.get_by_label("Keep this seed").first.check()
+    page.locator("#create-lock input").check()
     draw(page, "a blue star")
     first = studio.pictures()[0]
     page.locator("#create-run").click()

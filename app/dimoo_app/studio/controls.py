@@ -27,11 +27,11 @@ class Seed:
 
     @classmethod
     def build(cls, tab: str) -> Seed:
-        with gr.Row(elem_classes="seeds"):
-            number = gr.Number(throw(), label="Seed", precision=0, minimum=0, min_width=120, scale=3,
+        with gr.Group(), gr.Row(elem_classes="seeds"):
+            number = gr.Number(throw(), label="Seed", precision=0, minimum=0, min_width=110, scale=3,
                                elem_id=f"{tab}-seed")  # fmt: skip
-            dice = gr.Button("Roll", size="sm", min_width=70, scale=1, elem_id=f"{tab}-dice")
-            locked = gr.Checkbox(False, label="Keep this seed", min_width=130, scale=2, elem_id=f"{tab}-lock")
+            dice = gr.Button("Roll", size="sm", min_width=60, scale=1, elem_id=f"{tab}-dice")
+            locked = gr.Checkbox(False, label="Keep", min_width=80, scale=1, container=False, elem_id=f"{tab}-lock")
         dice.click(throw, None, number, queue=False, api_visibility="private", show_progress="hidden")
         return cls(number, locked)
 

@@ -31,8 +31,8 @@ class Details:
     def build(cls, desk: Desk, tab: str, label: str, columns: int = 3, height: int | str | None = None) -> Details:
         small = ["small-pixels"] if desk.defaults.width < figures.SMALL else []
         gallery = gr.Gallery(label=label, columns=columns, height=height, object_fit="contain", format="png",
-                             buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=small,
-                             interactive=False, show_label=bool(label))  # fmt: skip
+                             buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=["results", *small],
+                             interactive=False, show_label=bool(label), visible=False)  # fmt: skip
         paths, chosen = gr.State([]), gr.State(None)
         with gr.Group(visible=False, elem_id=f"{tab}-details") as panel:
             with gr.Row():
@@ -62,7 +62,8 @@ class Details:
     def showing(paths: Sequence[Path | str]) -> list[Any]:
         """Values for `outputs`: these pictures, none of them chosen. The files themselves, so a download is exact."""
         listed = [str(path) for path in paths]
-        return [gr.Gallery(value=listed, selected_index=None), listed, gr.Group(visible=False)]
+        gallery = gr.Gallery(value=listed, selected_index=None, visible=bool(listed))
+        return [gallery, listed, gr.Group(visible=False)]
 
 
 SENDS = ("edit", "paint", "ask")

@@ -31,6 +31,9 @@ THEME = gr.themes.Base(
     button_primary_background_fill_dark="*primary_600",
     button_primary_background_fill_hover_dark="*primary_500",
     button_primary_text_color="white",
+    button_secondary_background_fill_dark="*neutral_700",
+    button_secondary_background_fill_hover_dark="*neutral_600",
+    button_secondary_text_color_dark="*neutral_100",
     slider_color="*primary_500",
 )
 
@@ -60,7 +63,14 @@ table.facts td { padding: .2rem .4rem .2rem 0; vertical-align: top; border: 0;
   border-bottom: 1px solid var(--border-color-primary); overflow-wrap: anywhere; }
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
-.seeds { align-items: end; }
+.seeds { align-items: center; padding-right: .75rem; gap: .75rem; }
+.seeds button { align-self: center; }
+.results .grid-container { grid-template-columns: repeat(auto-fit, minmax(8rem, 18rem)) !important;
+  height: auto !important; justify-content: center; }
+.results .thumbnail-item { height: auto !important; aspect-ratio: 1; }
+.samples .caption-label { display: none; }
+.samples .grid-container { grid-template-columns: repeat(5, minmax(0, 1fr)) !important; height: auto !important; }
+.samples .thumbnail-item { height: auto !important; aspect-ratio: 1; }
 @media (max-width: 640px) {
   .gradio-container { padding: .5rem !important; }
   .live figure { max-width: none; }
