@@ -47,6 +47,7 @@ class Studio:
         page.problems = []
         page.on("pageerror", lambda error: page.problems.append(str(error)))
         page.goto(self.place.address)
+        ready(page)
         page.get_by_role("tab", name=tab, exact=True).click()
         return page
 
@@ -83,6 +84,12 @@ def shoot(page, name: str) -> None:
 def idle(page, tab: str) -> None:
     """Wait until the tab's run button can be pressed again."""
     api.expect(page.locator(f"#{tab}-run")).to_be_enabled(timeout=PATIENCE)
+
+
+def ready(page) -> None:
+    """The page answers keys only once all of it is there."""
+    page.locator("#create-run").wait_for()
+    page.wait_for_timeout(500)
 
 
 def draw(page, prompt: str) -> None:
@@ -168,9 +175,9 @@ def test_a_mask_is_painted_with_the_mouse(studio):
     for step in range(1, 9):
         page.mouse.move(box["x"] + box["width"] * (0.7 - step * 0.02), box["y"] + box["height"] * (0.7 + step * 0.01))
     page.mouse.up()
-    api.expect(page.locator("#paint-grid")).to_contain_text(re.compile(r"[1-9]\d* of 64 cells"), timeout=PATIENCE)
     page.locator("#paint-prompt textarea, #paint-prompt input").first.fill("a red circle and a blue star")
-    page.keyboard.press("Enter")
+    api.expect(page.locator("#paint-grid")).to_contain_text(re.compile(r"[1-9]\d* of 64 cells"), timeout=PATIENCE)
+    page.locator("#paint-run").click()
     api.expect(page.locator("#paint-gallery img").first).to_be_visible(timeout=PATIENCE)
     idle(page, "paint")
     shoot(page, "paint-light")

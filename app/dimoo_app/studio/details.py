@@ -24,7 +24,7 @@ class Details:
     gallery: gr.Gallery
     paths: gr.State
     chosen: gr.State
-    panel: gr.Group
+    panel: gr.Column
     sends: dict[str, gr.Button]
 
     @classmethod
@@ -34,7 +34,7 @@ class Details:
                              buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=["results", *small],
                              interactive=False, show_label=bool(label), visible=False)  # fmt: skip
         paths, chosen = gr.State([]), gr.State(None)
-        with gr.Group(visible=False, elem_id=f"{tab}-details") as panel:
+        with gr.Column(visible=False, elem_id=f"{tab}-details") as panel:
             with gr.Row():
                 sends = {where: gr.Button(f"Send to {where}", size="sm", min_width=90, elem_id=f"{tab}-to-{where}")
                          for where in SENDS}  # fmt: skip
@@ -47,7 +47,7 @@ class Details:
             said = desk.history(request).parameters(path)
             first = {name: said[name] for name in FIRST if name in said}
             others = {name: value for name, value in said.items() if name not in FIRST}
-            return path, gr.Group(visible=True), figures.facts(first), figures.facts({**others, "file": path})
+            return path, gr.Column(visible=True), figures.facts(first), figures.facts({**others, "file": path})
 
         gallery.select(choose, paths, [chosen, panel, table, rest], queue=False, show_progress="hidden",
                        api_visibility="private")  # fmt: skip
@@ -63,7 +63,7 @@ class Details:
         """Values for `outputs`: these pictures, none of them chosen. The files themselves, so a download is exact."""
         listed = [str(path) for path in paths]
         gallery = gr.Gallery(value=listed, selected_index=None, visible=bool(listed))
-        return [gallery, listed, gr.Group(visible=False)]
+        return [gallery, listed, gr.Column(visible=False)]
 
 
 SENDS = ("edit", "paint", "ask")

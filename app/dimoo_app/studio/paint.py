@@ -88,8 +88,9 @@ def build(desk: Desk) -> Paint:
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     editor.upload(upload, editor, [editor, original], **quiet)
     editor.clear(lambda: (None, GRID), None, [original, grid], **quiet)
-    for part in (editor, *room):
-        part.change(preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
+    # The editor keeps its first event to itself, so the way to the prompt shows the cells as well.
+    shown = [editor.change, editor.input, prompt.focus, *(part.change for part in room)]
+    gr.on(shown, preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
 
     def work(request: gr.Request, value, path, prompt: str, left, top, right, bottom, number, locked, *values: Any):
         need((value or {}).get("background") and path)

@@ -58,9 +58,10 @@ CSS = """
 .meter .rail { height: .4rem; border-radius: .2rem; background: var(--border-color-primary); overflow: hidden; }
 .meter .rail i { display: block; height: 100%; background: var(--color-accent); border-radius: .2rem; }
 .meter .words { display: flex; justify-content: space-between; gap: 1rem; font-variant-numeric: tabular-nums; }
-table.facts { width: 100%; border-collapse: collapse; font-size: .85rem; }
-table.facts td { padding: .2rem .4rem .2rem 0; vertical-align: top; border: 0;
-  border-bottom: 1px solid var(--border-color-primary); overflow-wrap: anywhere; }
+table.facts { width: 100%; border-collapse: collapse; font-size: .85rem; border: 0 !important; margin: 0 !important; }
+table.facts tr { background: none !important; border: 0 !important; }
+table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top; border: 0 !important;
+  border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: anywhere; }
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
 .seeds { align-items: center; padding-right: .75rem; gap: .75rem; }
