@@ -29,9 +29,9 @@ class Details:
 
     @classmethod
     def build(cls, desk: Desk, tab: str, label: str, columns: int = 3, height: int | str | None = None) -> Details:
-        small = ["small-pixels"] if desk.defaults.width < figures.SMALL else []
+        looks = ["results", *(["small-pixels"] if desk.defaults.width < figures.SMALL else [])]
         gallery = gr.Gallery(label=label, columns=columns, height=height, object_fit="contain", format="png",
-                             buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=["results", *small],
+                             buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=looks,
                              interactive=False, show_label=bool(label), visible=False)  # fmt: skip
         paths, chosen = gr.State([]), gr.State(None)
         with gr.Column(visible=False, elem_id=f"{tab}-details") as panel:
