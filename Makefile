@@ -13,12 +13,12 @@ venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo bench gpu-check train-small self-grpo lint clean
+.PHONY: help setup test demo studio bench gpu-check train-small self-grpo lint clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-11s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: $(stamp)  ## create .venv and install DiMOO for training and development
+setup: $(stamp)  ## create .venv and install DiMOO with everything, for development
 
 test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 	@$(py) -m pytest $(ARGS)
@@ -42,6 +42,9 @@ train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer,
 self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (15 hours); goes on where it stopped
 	@$(py) -m dimoo_training.rl.experiments --model $(MODEL) $(ARGS)
 
+studio: $(stamp)  ## open the studio with the embedded model
+	@$(py) -m dimoo studio $(ARGS)
+
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .
 
@@ -55,7 +58,7 @@ $(stamp): pyproject.toml constraints.txt | $(py)
 	  || { echo 'constraints.txt needs Python 3.11 or newer: remove $(venv) and run make setup PYTHON=python3.11'; exit 1; }
 	@$(py) -m pip --version >/dev/null 2>&1 || $(py) -m ensurepip --upgrade
 	$(py) -m pip install --quiet --upgrade pip
-	$(py) -m pip install --quiet -c constraints.txt -e '.[train,dev]'
+	$(py) -m pip install --quiet -c constraints.txt -e '.[app,train,ray,dev]'
 	@touch $@
 
 $(py):

@@ -27,7 +27,7 @@ from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise
 from dimoo.search import Tries, search
-from dimoo.seeds import seeds_for
+from dimoo.seeds import Start, seeds_for
 from dimoo.settings import Defaults, Settings
 from dimoo.tasks import TASKS, Ask, Codec, Edit, Infill, Inpaint, Rewrite, Task, Text, TextToImage, expand
 from dimoo.tasks.base import to_pixels
@@ -36,7 +36,8 @@ from dimoo.vocab import Vocab, is_text_only
 from tokenizers_vq import VQImageTokenizer
 
 OUTPUT_TYPES = ("pil", "np", "pt", "tokens")
-CALLBACK_TENSORS = ("ids", "confidence", "write")
+CALLBACK_TENSORS = ("ids", "lengths", "rows", "confidence", "write")
+"""(B, T) canvas, (B,) lengths of its rows; and of this step, all (B, M): positions, probabilities, what was written."""
 
 
 @dataclass
@@ -186,7 +187,7 @@ class DiMOOPipeline(DiffusionPipeline):
         tasks: Sequence[Task],
         *,
         num_images_per_prompt: int = 1,
-        seed: int | None = None,
+        seed: int | Sequence[Start] | None = None,
         index: int = 0,
         generator: torch.Generator | list[torch.Generator] | None = None,
         output_type: str = "pil",
@@ -198,7 +199,8 @@ class DiMOOPipeline(DiffusionPipeline):
         """Answer requests of one kind as one batch.
 
         Args:
-            seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone.
+            seed: sample k of the batch has the random stream (seed, index + k), so each can be made alone; or a list
+                of one (seed, index) for each.
             generator: diffusers style: one generator gives the seed, a list gives one for each sample.
             output_type: `pil`, `np`, `pt` or `tokens` (code grids of pictures, ids of texts).
             callback_on_step_end: called as (pipeline, step, step of the window, tensors) after each step; returned
@@ -259,8 +261,8 @@ class DiMOOPipeline(DiffusionPipeline):
             def on_step(step: Step) -> bool:
                 bar.update()
                 if callback is not None:
-                    update = step.update
-                    given = {"ids": step.canvas.ids.clone(), "confidence": update.confidence, "write": update.write}
+                    ids, lengths = step.canvas.ids.clone(), torch.tensor(step.canvas.lengths)
+                    given = {**vars(step.update), "ids": ids, "lengths": lengths}
                     answer = callback(self, step.tick, step.number, {name: given[name] for name in tensors}) or {}
                     if "ids" in answer:
                         step.canvas.replace(_fitting(answer["ids"], step.canvas.ids))

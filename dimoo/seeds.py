@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 import torch
+
+Start = tuple[int, int]
+"""(seed, index): the key of a sample's random stream."""
 
 LARGEST = 2**53
 """Seeds drawn for the user stay exact in JSON."""
@@ -12,20 +16,24 @@ LARGEST = 2**53
 
 def seeds_for(
     count: int,
-    seed: int | None = None,
+    seed: int | Sequence[Start] | None = None,
     index: int = 0,
     generator: torch.Generator | list[torch.Generator] | None = None,
-) -> list[tuple[int, int]]:
+) -> list[Start]:
     """One (seed, index) per sample: the key of its random stream.
 
-    A seed (0 is one) or a single generator numbers the samples index, index+1, ...; a list of generators gives each
-    sample its own. Without either a seed is drawn, to be reported back.
+    A seed (0 is one) or a single generator numbers the samples index, index+1, ...; a list of (seed, index) or of
+    generators gives each sample its own. Without either a seed is drawn, to be reported back.
 
     Raises:
         ValueError: both were given, or the list has the wrong length.
     """
     if seed is not None and generator is not None:
         raise ValueError("give a seed or a generator, not both")
+    if isinstance(seed, Sequence):
+        if len(seed) != count:
+            raise ValueError(f"{count} samples need {count} (seed, index), got {len(seed)}")
+        return [(int(one), int(number)) for one, number in seed]
     if isinstance(generator, list):
         if len(generator) != count:
             raise ValueError(f"{count} samples need {count} generators, got {len(generator)}")

@@ -163,3 +163,31 @@ def world(request):
 def scenes():
     """Sample many scenes of a world."""
     return lambda world, rng, count=1000: [world.sample(rng) for _ in range(count)]
+
+
+@pytest.fixture
+def serve(tiny):
+    """Start the app on this machine with a pipeline (`tiny` by default); options: see `serving.Place.start`."""
+    from serving import Place
+
+    places = []
+
+    def start(pipeline=tiny, **options):
+        places.append(Place.start(pipeline, **options))
+        return places[-1]
+
+    yield start
+    for place in places:
+        place.stop()
+
+
+@pytest.fixture(scope="module")
+def server(tiny_folder):
+    """One server for all tests of a file that only ask."""
+    from serving import Place
+
+    pipeline = DiMOOPipeline.from_pretrained(tiny_folder)
+    pipeline.set_progress_bar_config(disable=True)
+    place = Place.start(pipeline)
+    yield place
+    place.stop()

@@ -18,6 +18,10 @@ README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.S | re.M)
 COMMANDS = re.findall(r"`(dimoo (?:generate|edit|inpaint|ask) [^`]+)`", README)
 TRAINING = re.findall(r"^    (dimoo train .+)$", README, re.M)
+REQUESTS = re.findall(r"^```json\n(.*?)^```", README, re.S | re.M)
+BATCH = re.findall(r"^    (dimoo batch .+)$", README, re.M)
+CLIENTS = re.findall(r"^```py\n(.*?)^```", README, re.S | re.M)
+SERVE = re.findall(r"^    (dimoo serve .+)$", README, re.M)
 LOOP = "dimoo/sampling/loop.py"
 
 
@@ -65,6 +69,31 @@ def test_bench_commands_run(folder: Path) -> None:
     assert commands
     for command in commands:
         assert "published" in run(shlex.split(command)[1:], folder)
+
+
+def test_the_batch_runs(folder: Path) -> None:
+    (requests,), (command,) = REQUESTS, BATCH
+    (folder / "requests.jsonl").write_text(requests)
+    run(shlex.split(command)[1:], folder)
+    assert len((folder / "out/batch/manifest.jsonl").read_text().splitlines()) == len(requests.splitlines())
+    assert not (folder / "out/batch/failures.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_the_client_talks_to_the_server(serve, capsys) -> None:
+    pytest.importorskip("openai", reason="needs the extra [dev]")
+    from dimoo import DiMOOPipeline
+
+    (command,), (code,) = SERVE, CLIENTS
+    words = shlex.split(command)
+    key, port = words[words.index("--api-key") + 1], words[words.index("--port") + 1]
+    pipeline = DiMOOPipeline.from_pretrained("dimoo-tiny")
+    pipeline.set_progress_bar_config(disable=True)
+    place = serve(pipeline, model="dimoo-tiny", keys=(key,))
+    scope: dict = {}
+    exec(code.replace(f"http://127.0.0.1:{port}", place.address), scope)
+    scope["client"].close()
+    assert scope["made"].data[0].b64_json and capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -129,7 +129,8 @@ def test_end_tokens_wait(vocab, step, waits):
     logits = torch.full((1, 4, vocab.size), -9.0)
     logits[0, 0, vocab.eoa], logits[0, 1:, 10] = 9.0, 5.0
     window = canvas.window(torch.ones_like(canvas.start), [4])
-    for scheduler, expected in ((Scheduler(even, 0.0), 0), (Scheduler(even, 0.0, reject=EarlyRejection()), 1 if waits else 0)):
+    waiting = Scheduler(even, 0.0, reject=EarlyRejection())
+    for scheduler, expected in ((Scheduler(even, 0.0), 0), (waiting, 1 if waits else 0)):
         timetable = scheduler.timetable(canvas, window)
         update = scheduler.step(logits, canvas, *canvas.open_rows(window, 4), timetable, step, 0)
         assert update.rows[update.write].tolist() == [expected]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -56,6 +57,27 @@ def growing() -> Iterator[Callable[[str], None]]:
         return
     with Live(console=err, transient=True, auto_refresh=False) as live:
         yield lambda words: live.update(Text(words, "dim"), refresh=True)
+
+
+@contextmanager
+def countdown(words: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar with the time left; call what it gives with how many are done. Without a terminal: a line each minute."""
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    said = time.monotonic()
+    with Progress(*columns, console=err, redirect_stdout=False, redirect_stderr=False,
+                  disable=not err.is_terminal) as bar:  # fmt: skip
+        task = bar.add_task(one_line(words)[:50], total=total)
+
+        def tell(done: int) -> None:
+            nonlocal said
+            bar.update(task, completed=done)
+            if not err.is_terminal and (time.monotonic() > said + 60 or done == total):
+                said = time.monotonic()
+                note(f"{done} of {total}")
+
+        yield tell
 
 
 def table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -11,13 +11,12 @@ from typing import Any
 
 from PIL import Image
 
-from dimoo import __version__
 from dimoo.cli import console
 from dimoo.cli.destination import Destination
 from dimoo.cli.film import Film
 from dimoo.cli.flags import Machine, Output
 from dimoo.cli.requests import Request, parameters
-from dimoo.cli.session import Session, load, stated
+from dimoo.cli.session import Session, load
 from dimoo.images import save_png
 from dimoo.seeds import seeds_for
 from dimoo.settings import Settings
@@ -66,7 +65,10 @@ def draw(order: Order, machine: Machine, output: Output) -> None:
                 ))
                 for k in chosen
             ]  # fmt: skip
-            draw_batch(session, batch, settings, destination, output)
+            pictures, seconds = draw_batch(session, batch, settings, destination, output)
+            for item, picture in zip(batch, pictures, strict=True):
+                console.say_picture(item.path, picture.size, *item.start, seconds)
+                tell_of_fitting(item.task, picture)
 
 
 CODES_AT_ONCE, MOST_AT_ONCE = 4096, 16
@@ -96,9 +98,12 @@ class Item:
 
 def draw_batch(
     session: Session, batch: Sequence[Item], settings: Settings, destination: Destination, output: Output
-) -> None:
-    """Make and save some pictures at once, with their previews and strips of steps, and report each."""
-    pipeline, (seed, index) = session.pipeline, batch[0].start
+) -> tuple[list[Image.Image], float]:
+    """Make and save some pictures at once, with their previews and strips of steps.
+
+    Returns them, and the seconds that each took.
+    """
+    pipeline = session.pipeline
     for item in batch:
         item.film = Film(pipeline.codec, item.task) if output.filmed else None
     words = batch[0].request.prompt or batch[0].path.stem
@@ -114,8 +119,8 @@ def draw_batch(
                     save(item.film.frame(step + 1), path, made_of(session, item, settings), step=step + 1)
 
         began = time.perf_counter()
-        tasks = [item.task for item in batch]
-        made = pipeline.run(tasks, seed=seed, index=index, callback_on_step_end=on_step, **vars(settings))
+        tasks, starts = [item.task for item in batch], [item.start for item in batch]
+        made = pipeline.run(tasks, seed=starts, callback_on_step_end=on_step, **vars(settings))
         seconds = (time.perf_counter() - began) / len(batch)
     for item, picture in zip(batch, made.images, strict=True):
         save(picture, item.path, made_of(session, item, settings), forwards=made.forwards)
@@ -123,17 +128,12 @@ def draw_batch(
             path = item.path.with_name(f"{item.path.stem}-steps.png")
             shape = {"height": picture.height, "width": picture.width}
             save(item.film.strip(), path, made_of(session, item, settings), **shape)
-        console.say_picture(item.path, picture.size, *item.start, seconds)
-        tell_of_fitting(item.task, picture)
+    return made.images, seconds
 
 
 def made_of(session: Session, item: Item, settings: Settings) -> dict[str, Any]:
     """What a picture keeps of how it was made."""
-    seed, index = item.start
-    return {
-        "dimoo": __version__, **session.parameters(), **parameters(item.request), **stated(settings, item.task.kind),
-        "seed": seed, "index": index,
-    }  # fmt: skip
+    return session.record(parameters(item.request), settings, item.task.kind, item.start)
 
 
 def save(picture: Image.Image, path: Path, made_of: dict[str, Any], **more: Any) -> None:

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from dimoo.resolve import resolve
 
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "app": ("the studio and the HTTP API", ("gradio", "fastapi", "uvicorn")),
+    "app": ("the studio and the HTTP API", ("gradio", "fastapi", "uvicorn", "prometheus_client")),
     "train": ("training", ("tensorboard", "datasets", "peft", "matplotlib")),
     "kernels": ("Triton kernels for NVIDIA GPUs", ("triton",)),
     "eval": ("CLIP scores", ("open_clip",)),
-    "ray": ("training on several machines", ("ray",)),
+    "ray": ("batches on several machines", ("ray",)),
     "quant": ("8-bit and 4-bit weights", ("bitsandbytes", "torchao")),
 }
 """Extra -> what it is for, and the modules it brings."""

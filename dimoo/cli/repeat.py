@@ -17,6 +17,7 @@ from dimoo.images import read_parameters
 from dimoo.settings import Settings
 
 OURS = {"dimoo", "task", "prompt", "model", "model_fingerprint", "device", "dtype", "seed", "index", "step", "forwards"}
+OURS |= {"item"}  # of a batch
 SHAPE = {"height", "width", "images", "edit", "mask", "boxes", "expand", "preserve"}
 SETTINGS = {field.name for field in fields(Settings)}
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from dimoo import __version__
 from dimoo.checkpoint import locate
 from dimoo.cli.flags import Machine, Sampling, flag_of
 from dimoo.pipeline import DiMOOPipeline
+from dimoo.seeds import Start
 from dimoo.settings import Defaults, Settings
 
 MODEL = "dimoo-tiny"
@@ -36,6 +38,12 @@ class Session:
         return {
             "model": self.model, "model_fingerprint": self.fingerprint, "device": self.device, "dtype": self.dtype,
         }  # fmt: skip
+
+    def record(self, request: dict[str, Any], settings: Settings, kind: str, start: Start) -> dict[str, Any]:
+        """Everything that makes an answer, as a picture keeps it. `settings` are filled."""
+        seed, index = start
+        made_of = {"dimoo": __version__, **self.parameters(), **request, **stated(settings, kind)}
+        return {**made_of, "seed": seed, "index": index}
 
 
 def load(machine: Machine) -> Session:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dimoo.canvas import Canvas, Update
 from dimoo.guidance import Guider
+from dimoo.ops import combine
 from dimoo.sampling import Scheduler, Step, denoise
 from dimoo.settings import Settings
 from dimoo.tasks import Task

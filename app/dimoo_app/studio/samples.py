@@ -1,0 +1,52 @@
+"""Examples with thumbnails: small pictures of dimoo-tiny's world that ship with the studio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+FOLDER = Path(__file__).parent / "pictures"
+
+DRAWINGS = (
+    ("circle", "a red circle"),
+    ("two", "a green star and a blue square"),
+    ("hearts", "three yellow hearts"),
+    ("beside", "a purple ring to the left of an orange cross"),
+    ("striped", "a cyan diamond on a striped background"),
+)
+EDITS = (
+    ("circle", "make the circle green"),
+    ("two", "remove the star"),
+    ("beside", "change the background to black"),
+    ("hearts", "add a blue ring"),
+)
+HOLES = (("circle", "a red circle and a blue star"), ("two", "a green star and a pink heart"))
+QUESTIONS = (
+    ("circle", "what color is the circle?"),
+    ("two", "is there a star?"),
+    ("hearts", "how many hearts are there?"),
+    ("beside", "what is in the picture?"),
+)
+"""(picture, words) of each tab."""
+
+
+def picture(name: str) -> str:
+    return str(FOLDER / f"{name}.png")
+
+
+def row(tab: str, given: Sequence[tuple[str, str]], choose: Callable[[str, str], Any], outputs: Sequence[Any]) -> None:
+    """A row of thumbnails; clicking one calls `choose` with its picture's path and words."""
+    gallery = gr.Gallery(
+        [(picture(name), words) for name, words in given], label="Try one", columns=5, height=132, allow_preview=False,
+        object_fit="contain", elem_classes=["small-pixels", "samples"], elem_id=f"{tab}-samples", buttons=[],
+        interactive=False, format="png",
+    )  # fmt: skip
+
+    def chosen(event: gr.SelectData):
+        name, words = given[event.index]
+        return choose(picture(name), words)
+
+    gallery.select(chosen, None, outputs, queue=False, show_progress="hidden", api_visibility="private")

@@ -1,0 +1,117 @@
+"""Text: the decoding canvas. Watch tokens being written in any order, keep some, open others, run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+import torch
+
+from dimoo_app.presets import settings
+from dimoo_app.studio import figures
+from dimoo_app.studio.desk import Desk, spoken
+from dimoo_app.studio.pieces import pieces
+from dimoo_app.studio.recipes import Kept, kept, read_marks, recipes, say_marks
+from dimoo_app.studio.running import Buttons
+from dimoo_app.words import said
+
+TAB = "text"
+NEW, OLD, OPEN, KEPT, MARKED = "just written", "written", "open", "kept", "marked"
+COLORS = {NEW: "#0d9488", OLD: "#64748b", OPEN: "#cbd5e1", KEPT: "#b45309", MARKED: "#7c3aed"}
+EMPTY = figures.empty("An empty canvas", "Write a request and press Enter: the answer is written in no fixed order.")
+
+
+def build(desk: Desk) -> None:
+    table, longest = recipes(desk.defaults), max(256, desk.defaults.text_length)
+    state = gr.State(None)                      # (frames [(T,)], kept positions) of the last run
+    with gr.Row():
+        with gr.Column(scale=4, min_width=320):
+            prompt = gr.Textbox(label="Request", placeholder="what color is grass?", max_lines=6,
+                                elem_id="text-prompt")  # fmt: skip
+            recipe = gr.Dropdown(list(table), value=next(iter(table)), label="Recipe", elem_id="text-recipe",
+                                 info="Which tokens are written when.")  # fmt: skip
+            buttons = Buttons.build("Write", TAB)
+            length = gr.Slider(1, longest, desk.defaults.text_length, step=1, label="Tokens")
+            with gr.Row():
+                temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature", min_width=140)
+                seed = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=100)
+            marks = gr.Textbox(label="Marked tokens", placeholder="3-5, 9", elem_id="text-marks",
+                               info="Click tokens on the canvas, or write spans.")  # fmt: skip
+            with gr.Row():
+                lock = gr.Button("Keep these, write the rest again", size="sm", elem_id="text-lock")
+                reopen = gr.Button("Open these, keep the rest", size="sm", elem_id="text-reopen")
+        with gr.Column(scale=7, min_width=320):
+            live = gr.HTML(EMPTY, elem_id="text-live")
+            canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
+                                        show_inline_category=False, elem_id="text-canvas")  # fmt: skip
+            back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")
+            answer = gr.Textbox(label="Answer", interactive=False, elem_id="text-answer", buttons=["copy"])
+
+    def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):
+        with spoken():
+            task = Kept(prompt, length=int(length), keep=keep)
+            hot = {"temperature": temperature} if temperature else {}
+            chosen = settings(**{**table[recipe](int(length)), **hot})
+        job = desk.start(request, TAB, [task], chosen, int(number or 0))
+        sample, frames = job.samples[0], [task.prepare(desk.codec).answer]
+        held = set(keep)
+        yield [desk.meter(job), view(desk, frames, held), gr.skip(), "", gr.skip(), *buttons.busy()]
+        for _ in desk.follow(job):
+            if sample.ids is not None:
+                frames.append(sample.ids.cpu())
+                yield [desk.meter(job), view(desk, frames, held), gr.skip(), "", gr.skip(), *buttons.busy()]
+        if sample.ids is not None:
+            frames.append(sample.ids.cpu())
+        result = desk.result(job)
+        told = f"{figures.seconds(result.seconds)}, {result.forwards} forwards" if result else "stopped"
+        last = len(frames) - 1
+        slider = gr.Slider(minimum=0, maximum=max(1, last), value=last, interactive=last > 0)
+        words = result.answers[0] if result else ""
+        yield [figures.done(told), view(desk, frames, held), slider, words, (frames, held), *buttons.free()]
+
+    def write(request: gr.Request, *given: Any):
+        yield from run(request, {}, *given)
+
+    def again(opening: bool):
+        def work(request: gr.Request, last, marks: str, prompt, recipe, length, *given: Any):
+            if last is None:
+                raise gr.Error("Write something first, then mark tokens of it.", print_exception=False)
+            final = said(desk.codec, last[0][-1])
+            with spoken():
+                marked = read_marks(marks, len(final))
+                if not marked:
+                    raise ValueError("no tokens are marked: click some on the canvas, or write positions")
+            keep = kept(final, marked, opening, desk.codec.vocab.mask)
+            yield from run(request, keep, prompt, recipe, len(final), *given)
+
+        return work
+
+    def click(last, marks: str, event: gr.SelectData):
+        """Mark a token, or take its mark away."""
+        if last is None:
+            return gr.skip(), gr.skip()
+        with spoken():
+            marked = read_marks(marks, len(said(desk.codec, last[0][-1]))) ^ {event.index + 1}
+        return say_marks(marked), view(desk, last[0], last[1], marked)
+
+    inputs = [prompt, recipe, length, temperature, seed]
+    outputs = [live, canvas, back, answer, state, *buttons.outputs]
+    buttons.wire(desk, write, inputs, outputs, prompt)
+    quiet = {"show_progress": "hidden", "api_visibility": "private"}
+    for button, opening in ((lock, False), (reopen, True)):
+        event = button.click(again(opening), [state, marks, *inputs], outputs, concurrency_limit=None, **quiet)
+        event.failure(buttons.free, None, buttons.outputs, queue=False, **quiet)
+    canvas.select(click, [state, marks], [marks, canvas], queue=False, **quiet)
+    back.release(lambda last, step: view(desk, last[0][: int(step) + 1], last[1]) if last else gr.skip(),
+                 [state, back], canvas, queue=False, **quiet)  # fmt: skip
+
+
+def view(desk: Desk, frames: list[torch.Tensor], held: set[int], marked: set[int] = frozenset()) -> list[tuple]:
+    """The last frame as (text, label) of each token; what the frame before did not have is new."""
+    now, before = (said(desk.codec, frames[at]) for at in (-1, max(-2, -len(frames))))
+    shown = []
+    for place, piece in enumerate(pieces(desk.codec, frames[-1])):
+        changed = now[place] != before[place]
+        label = OPEN if piece.open else KEPT if place in held else NEW if changed else OLD
+        shown.append((piece.text or "·", MARKED if place + 1 in marked else label))
+    return shown
