@@ -14,17 +14,16 @@ import numpy as np
 from dimoo.bench.workload import BASELINE
 from dimoo.resolve import resolve
 
-PARTS = {"generate": "draw", "edit": "edit", "ask": "ask"}
-"""Task of the benchmark -> part of the evaluation."""
+PARTS = {"generate": ("t2i", ""), "edit": ("edit", "_preserved"), "ask": ("qa", "")}
+"""Task of the benchmark -> part of the evaluation, and how the names of its scores end."""
 ROUNDS = 2000
 
 
 def outcomes(pipeline, task: str, preset: str, count: int, seed: int = 0) -> np.ndarray:
     """Whether each of `count` requests of every kind came out right; the same requests for every preset."""
-    measure, kinds = resolve("dimoo_training.evaluate:PARTS", {}, "evaluation")[PARTS[task]]
-    world = resolve("dimoo_training.world:WORLDS", {}, "world")["first"]
-    right = [measure(pipeline, world, kind, count, seed, preset=preset) for kind in kinds]
-    return np.concatenate([np.asarray(one, dtype=float) for one in right])
+    part, ending = PARTS[task]
+    measured = resolve("dimoo_training.evaluation:measured", {}, "evaluation")(pipeline, part, count, seed, preset)
+    return np.concatenate([np.asarray(right) for name, right in measured.items() if name.endswith(ending)])
 
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:

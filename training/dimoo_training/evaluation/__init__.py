@@ -2,7 +2,7 @@
 
 from .facts import EvaluationSet, committed_facts, draw_facts
 from .measures import MEASURES
-from .run import evaluate
+from .run import evaluate, measured
 from .scores import Score, Scores
 
-__all__ = ["MEASURES", "EvaluationSet", "Score", "Scores", "committed_facts", "draw_facts", "evaluate"]
+__all__ = ["MEASURES", "EvaluationSet", "Score", "Scores", "committed_facts", "draw_facts", "evaluate", "measured"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from dimoo import DiMOOPipeline
-from dimoo_training.evaluation.facts import EvaluationSet
+from dimoo_training.evaluation.facts import EvaluationSet, committed_facts
 from dimoo_training.evaluation.measures import MEASURES
 from dimoo_training.evaluation.scores import Scores
 from dimoo_training.evaluation.sitting import Sitting
@@ -36,6 +36,11 @@ def evaluate(
     if sheet is not None:
         contact_sheet(sitting.sheet).save(sheet)
     return Scores.of(outcomes)
+
+
+def measured(pipeline: DiMOOPipeline, part: str, count: int, seed: int, preset: str) -> dict[str, list[float]]:
+    """The values of one part on the first `count` committed facts of each kind, sampled by a preset."""
+    return MEASURES[part](Sitting(pipeline, seed, preset=preset), committed_facts([part], count)[part])
 
 
 def contact_sheet(shown: Sequence[tuple[str, Image.Image, bool]]) -> Image.Image:

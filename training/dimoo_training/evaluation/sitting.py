@@ -43,6 +43,8 @@ class Sitting:
     seed: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     """For pictures: steps, guidance, temperature ..."""
+    preset: str = "exact"
+    """For everything."""
     sheet: list[tuple[str, Image.Image, bool]] = field(default_factory=list)
     """Caption, picture and whether it is right."""
     drawn: list[Image.Image] = field(default_factory=list)
@@ -65,13 +67,14 @@ class Sitting:
         """One picture a task; noise is numbered by the task's place, whatever the batch."""
         made = []
         for number, chunk in enumerate(chunks(tasks)):
-            made += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, **self.settings).images
+            made += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, preset=self.preset, **self.settings).images
         return made
 
     def answers(self, tasks: Sequence[Ask], **settings) -> list[str]:
         said = []
         for number, chunk in enumerate(chunks(tasks)):
-            said += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, **settings).texts
+            given = {"seed": self.seed, "index": BATCH * number, "preset": self.preset, **settings}
+            said += self.pipeline.run(chunk, **given).texts
         return said
 
     def show(self, captions: Sequence[str], images: Sequence[Image.Image], right: Sequence[float]) -> None:
