@@ -56,7 +56,8 @@ def test_every_recipe_runs(name):
     assert ended or not (score.answers[0] == vocab.mask).any()
 
 
-def test_the_command_prints_a_table_and_writes_files(cli, tmp_path):
+def test_the_command_prints_a_table_and_writes_files(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     options = ("--random", "1m", "--length", 8, "--problems", 1, "--recipes", "llada-dual", "--budgets", 0.5)
     done = cli("bench", "decode", *options, "--json", "made/rows.json", "--plot", "made/rows.png")
     assert "llada-dual" in done.stdout and "random 1m" in done.stdout

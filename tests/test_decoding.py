@@ -118,7 +118,7 @@ def candidates(probability, rows=None, quota=1, entropy=None):
     open = sure > 0
     places = torch.arange(sure.shape[1])[None] if rows is None else torch.tensor(rows)[None]
     log_p = torch.stack([sure, 1 - sure], -1).log()
-    return Candidates(places, open, torch.zeros_like(places), log_p, sure, sure, torch.tensor([quota]), 0,
+    return Candidates(places, open, torch.zeros_like(places), lambda: log_p, sure, sure, torch.tensor([quota]), 0,
                       lambda: torch.rand_like(sure))  # fmt: skip
 
 

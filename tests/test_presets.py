@@ -56,7 +56,7 @@ def test_what_is_given_besides_wins():
     assert slots(preset="fast", cache_warmup=0.5)[0].warmup == 0.5
     assert slots(preset="fast", cache_drift=2.0)[0].drift == 2.0
     assert slots(preset="interval", guidance_interval=(0.1, 0.2))[1].stop == 0.2
-    assert slots(preset="early-finish", early_finish=0.5)[2].bound == 0.5
+    assert slots(preset="early-finish", early_finish=0.5)[2].rule.bound == 0.5
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ def draw_batch(
 
         def on_step(_, step: int, tick: int, tensors: dict[str, Any]) -> None:
             advance()
-            for item, ids in zip(batch, tensors["ids"], strict=True):
+            tries = len(tensors["ids"]) // len(batch)                           # of a search: the first is shown
+            for item, ids in zip(batch, tensors["ids"][::tries], strict=True):
                 if item.film:
                     item.film.take(ids)
                 if output.preview_every and (step + 1) % output.preview_every == 0:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from dimoo.resolve import resolve
 
 EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "app": ("the studio and the HTTP API", ("gradio", "fastapi", "uvicorn", "prometheus_client")),
+    "app": ("the studio and the HTTP API", ("gradio", "fastapi", "uvicorn", "prometheus_client", "python_multipart")),
     "train": ("training", ("tensorboard", "datasets", "peft", "matplotlib")),
     "kernels": ("Triton kernels for NVIDIA GPUs", ("triton",)),
     "eval": ("CLIP scores", ("open_clip",)),

@@ -67,7 +67,8 @@ class Sitting:
         """One picture a task; noise is numbered by the task's place, whatever the batch."""
         made = []
         for number, chunk in enumerate(chunks(tasks)):
-            made += self.pipeline.run(chunk, seed=self.seed, index=BATCH * number, preset=self.preset, **self.settings).images
+            given = {"seed": self.seed, "index": BATCH * number, "preset": self.preset, **self.settings}
+            made += self.pipeline.run(chunk, **given).images
         return made
 
     def answers(self, tasks: Sequence[Ask], **settings) -> list[str]:

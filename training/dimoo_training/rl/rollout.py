@@ -155,7 +155,7 @@ def roll_out(
     return Rollout(every, canvas, [_leave(state) for state in states], sampler, guider, group)
 
 
-PLAIN = {"cache": "none", "noise": "float32", "top_k": None, "top_p": None, "min_p": None}
+PLAIN = {"preset": "exact", "cache": None, "noise": "float32", "top_k": None, "top_p": None, "min_p": None}
 """Settings that rollouts cannot change: a state read again must have the same probabilities, none of them 0."""
 
 
