@@ -143,7 +143,7 @@ class Sequences:
         self._ids, self.starts, self.ends = ids.to(device), starts.to(device), lengths.to(device)
         self.lengths: list[int] = lengths.tolist()
         self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
-        self.busy = [True] * len(self.lengths)
+        self.busy, self.steps = [True] * len(self.lengths), [1] * len(self.lengths)
         self._views: dict[int, Sequences] = {}
         self._mask()
         self.read(canvas)
@@ -167,6 +167,11 @@ class Sequences:
     def masked(self) -> Tensor:
         """(nB, L) bool: positions that hold the mask id."""
         return (self.ids == self.vocab.mask) & self.real
+
+    def open(self, window: Window) -> None:
+        """A window begins: `steps` are those that each sequence has in it, on the host."""
+        self.steps = window.steps * len(self.branches)
+        self._views.clear()
 
     def read(self, canvas: Canvas, busy: Sequence[bool] | None = None) -> None:
         """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read.
@@ -202,7 +207,7 @@ class Sequences:
         part = copy.copy(self)
         part._views = {}
         numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
-        for name in ("prefixes", "lengths", "busy"):
+        for name in ("prefixes", "lengths", "busy", "steps"):
             setattr(part, name, [getattr(self, name)[index] for index in numbers])
         for name in ("_ids", "starts", "ends", "where", "real"):
             setattr(part, name, getattr(self, name)[chosen])

@@ -61,6 +61,7 @@ def denoise(
     for number, window in enumerate(blocks.windows(canvas)):                    # which part is open
         timetable = scheduler.timetable(canvas, window)                         # how many are committed when
         memory = cache.open(timetable.steps)
+        sequences.open(window)
         for step in range(timetable.steps):
             if timetable.idle(step):
                 continue
