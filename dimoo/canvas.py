@@ -170,7 +170,7 @@ class Sequences:
         self._ids, self.starts, self.ends = ids.to(device), starts.to(device), lengths.to(device)
         self.lengths: list[int] = lengths.tolist()
         self.where = self.starts[:, None] + torch.arange(max(canvas.lengths), device=device)   # (nB, T)
-        self.busy = [True] * len(self.lengths)
+        self.busy, self.steps = [True] * len(self.lengths), [1] * len(self.lengths)
         self.number, self.first_open, self.last_open = 0, self.starts, self.starts
         self.soft: Tensor | None = None
         """(nB, L, D) added to the embeddings, see `dimoo.sampling.smoothing`."""
@@ -203,13 +203,14 @@ class Sequences:
         return (self.ids == self.vocab.mask) & self.real
 
     def enter(self, window: Window, number: int) -> None:
-        """Remember where the open window lies: its number, and per sequence the first and last absolute position."""
+        """A window begins: where it lies in each sequence, (nB,), and how many steps each has in it, on the host."""
         places = torch.arange(window.open.shape[1], device=window.open.device).expand_as(window.open)
         first = places.masked_fill(~window.open, window.open.shape[1] - 1).amin(1)
         last = places.masked_fill(~window.open, 0).amax(1)
         count = len(self.branches)
-        self.number = number
+        self.number, self.steps = number, window.steps * count
         self.first_open, self.last_open = (edge.repeat(count) + self.starts for edge in (first, last))     # (nB,)
+        self._views.clear()
 
     def read(self, canvas: Canvas, busy: Sequence[bool] | None = None) -> None:
         """Copy the canvas into every branch. Padding of short answers may spill over the end: it is never read.
@@ -240,8 +241,7 @@ class Sequences:
             self._views[branches] = self._part(slice(0, n))
             self._views[branches].branches = self.branches[:branches]
         view = self._views[branches]
-        view.busy, view.number = self.busy[:n], self.number
-        view.first_open, view.last_open = self.first_open[:n], self.last_open[:n]
+        view.busy = self.busy[:n]
         return view
 
     def take(self, members: list[int]) -> Sequences:
@@ -252,7 +252,7 @@ class Sequences:
         part = copy.copy(self)
         part._views = {}
         numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
-        for name in ("prefixes", "lengths", "busy"):
+        for name in ("prefixes", "lengths", "busy", "steps"):
             setattr(part, name, [getattr(self, name)[index] for index in numbers])
         for name in ("_ids", "starts", "ends", "where", "real", "first_open", "last_open"):
             setattr(part, name, getattr(self, name)[chosen])

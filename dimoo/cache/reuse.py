@@ -47,7 +47,7 @@ class SourceReuse:
     def open(self, steps: int) -> Session:
         from dimoo.cache.max_logit import MaxLogitCache
 
-        return Session(MaxLogitCache(warmup=1.0, reuse=self), steps)
+        return Session(MaxLogitCache(warmup=1.0, reuse=self))
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ class Session:
     """See the module. Shapes: n sequences of length L (branches x batch), M asked rows, R computed rows, K columns."""
 
     settings: MaxLogitCache
-    warm: int
+    warm: list[int] = field(default_factory=list)
+    """The last step of the warm-up of each sequence, which shares its row's number of steps."""
     state: State | None = None
     wide: Tensor | None = None
     """(n, R) rows of a wide pass."""
@@ -102,9 +103,9 @@ class Session:
     late: Late = field(default_factory=Late)
     graphs: GraphedPasses | None = None
 
-    def due(self, step: int) -> bool:
+    def due(self, member: int, step: int) -> bool:
         """Whether the settings ask for more than a narrow pass."""
-        return step <= self.warm or (step - self.warm) % self.settings.refresh == 0
+        return step <= self.warm[member] or (step - self.warm[member]) % self.settings.refresh == 0
 
     @property
     def lasting(self) -> bool:
@@ -113,12 +114,12 @@ class Session:
 
     def kind(self, member: int, step: int) -> str:
         """The pass that a sequence needs now."""
-        reuse = self.settings.reuse
-        if not self.due(step) and member in self.fresh and member not in self.drifted:
+        reuse, due = self.settings.reuse, self.due(member, step)
+        if not due and member in self.fresh and member not in self.drifted:
             return "narrow"
         if self.wide is not None and member in self.kept and step % reuse.refresh:
             return "wide"
-        return "bare" if self.due(step) and self.due(step + 1) and not reuse else "full"
+        return "bare" if due and self.due(member, step + 1) and not reuse else "full"
 
     def logits(self, denoiser, sequences: Sequences, rows: Tensor, columns: slice, step: int) -> Tensor:
         """Logits (n, M, K) of the answer positions `rows` (B, M) in every branch; zero for rows that are not busy."""
@@ -146,6 +147,7 @@ class Session:
             return
         self.state = State.empty(sequences.ids, asked, columns.stop - columns.start, denoiser.dtype)
         self.kept, self.fresh, self.drifted = set(), set(), set()
+        self.warm = [int(steps * self.settings.warmup) for steps in sequences.steps]
         wide = self.settings.reuse and self.settings.reuse.rows(sequences)
         self.wide = None if wide is None else wide.to(asked.device)
 
