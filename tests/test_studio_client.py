@@ -10,11 +10,11 @@ from PIL import Image
 pytest.importorskip("gradio", reason="needs the extra [app]")
 pytest.importorskip("openai", reason="needs the extra [dev]")
 
-from gradio_client import Client, handle_file  # noqa: E402
-from gradio_client.exceptions import AppError  # noqa: E402
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
 
-from dimoo.images import read_parameters  # noqa: E402
-from dimoo_app.studio import History, build, mount, samples  # noqa: E402
+from dimoo.images import read_parameters
+from dimoo_app.studio import History, build, mount, samples
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_leaving_frees_the_model(studio, client):
     place, _ = studio
     release, pipeline = threading.Event(), place.service.session.pipeline
     plain = pipeline.run
-    pipeline.run = lambda *tasks, **options: release.wait(20) and plain(*tasks, **options)
+    pipeline.run = lambda *tasks, **options: release.wait(120) and plain(*tasks, **options)
     try:
         job = client.submit(prompt="a star", api_name="/create")
         place.until(lambda: place.engine.running)
