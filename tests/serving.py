@@ -79,7 +79,7 @@ class Place:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def until(self, condition, seconds=20.0) -> None:
+    def until(self, condition, seconds=120.0) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "it never happened"

@@ -176,7 +176,7 @@ def test_unknown_paths_answer_in_json(server):
 def test_a_full_queue_says_when_to_come_back(serve, tiny):
     place = serve(tiny, queue=1)
     release, plain = threading.Event(), tiny.run
-    tiny.run = lambda *tasks, **options: release.wait(20) and plain(*tasks, **options)
+    tiny.run = lambda *tasks, **options: release.wait(120) and plain(*tasks, **options)
     threads = [threading.Thread(target=place.client.images.generate, kwargs={"prompt": "a"}) for _ in range(2)]
     for thread, there in zip(threads, ("running", "waiting"), strict=True):
         thread.start()

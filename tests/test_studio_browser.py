@@ -78,6 +78,7 @@ def studio(tmp_path_factory):
 
 def shoot(page, name: str) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
+    page.evaluate("window.scrollTo(0, 0)")
     page.screenshot(path=SHOTS / f"{name}.png")
 
 

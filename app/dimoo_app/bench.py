@@ -62,7 +62,7 @@ def first_picture(model: str) -> float:
                 if process.poll() is not None:
                     raise RuntimeError(f"the studio ended with code {process.returncode}")
                 time.sleep(0.05)
-            client = Client(f"http://127.0.0.1:{port}", verbose=False)
+            client = Client(f"http://127.0.0.1:{port}", verbose=False, httpx_kwargs={"timeout": 120})
             client.predict(PROMPT, api_name="/create")
             return time.perf_counter() - began
         finally:

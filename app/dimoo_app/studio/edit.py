@@ -63,7 +63,7 @@ def build(desk: Desk) -> EditTab:
             live = gr.HTML(EMPTY, elem_id="edit-live")
             slider = gr.ImageSlider(label="Before and after", visible=False, interactive=False, max_height=460,
                                     format="png", elem_id="edit-slider", elem_classes=small, buttons=[])  # fmt: skip
-            details = Details.build(desk, TAB, "Result", columns=4, height=180)
+            details = Details.build(desk, TAB, "Result", columns=4)
 
     def follow_kind(kind: str):
         asked = EDIT_KINDS[kind][1] is None

@@ -39,8 +39,9 @@ def picture(name: str) -> str:
 
 def row(tab: str, given: Sequence[tuple[str, str]], choose: Callable[[str, str], Any], outputs: Sequence[Any]) -> None:
     """A row of thumbnails; clicking one calls `choose` with its picture's path and words."""
+    gr.HTML('<div class="quiet">Or try one of these</div>', padding=False)
     gallery = gr.Gallery(
-        [(picture(name), words) for name, words in given], label="Try one", columns=5, height=132, allow_preview=False,
+        [(picture(name), words) for name, words in given], show_label=False, columns=5, allow_preview=False,
         object_fit="contain", elem_classes=["small-pixels", "samples"], elem_id=f"{tab}-samples", buttons=[],
         interactive=False, format="png",
     )  # fmt: skip

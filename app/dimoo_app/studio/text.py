@@ -69,8 +69,8 @@ def build(desk: Desk) -> None:
         words = result.answers[0] if result else ""
         yield [figures.done(told), view(desk, frames, held), slider, words, (frames, held), *buttons.free()]
 
-    def write(request: gr.Request, *given: Any):
-        yield from run(request, {}, *given)
+    def write(request: gr.Request, prompt: str, recipe: str, length: int, temperature: float, number):
+        yield from run(request, {}, prompt, recipe, length, temperature, number)
 
     def again(opening: bool):
         def work(request: gr.Request, last, marks: str, prompt, recipe, length, *given: Any):

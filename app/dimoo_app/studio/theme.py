@@ -64,14 +64,16 @@ table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top;
   border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: anywhere; }
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
-.seeds { align-items: center; padding-right: .75rem; gap: .75rem; }
+.seeds { align-items: center; padding-right: .75rem; gap: .75rem; background: var(--block-background-fill); }
 .seeds button { align-self: center; }
-.results .grid-container { grid-template-columns: repeat(auto-fit, minmax(8rem, 18rem)) !important;
+.results .grid-container { grid-template-columns: repeat(auto-fit, minmax(6rem, 12rem)) !important;
   height: auto !important; justify-content: center; }
 .results .thumbnail-item { height: auto !important; aspect-ratio: 1; }
 .samples .caption-label { display: none; }
-.samples .grid-container { grid-template-columns: repeat(5, minmax(0, 1fr)) !important; height: auto !important; }
+.samples .grid-container { grid-template-columns: repeat(auto-fill, 4.6rem) !important; height: auto !important; }
 .samples .thumbnail-item { height: auto !important; aspect-ratio: 1; }
+.samples .grid-wrap, .results .grid-wrap { min-height: 0 !important; height: auto !important; }
+.samples { min-height: 0 !important; }
 @media (max-width: 640px) {
   .gradio-container { padding: .5rem !important; }
   .live figure { max-width: none; }
