@@ -41,7 +41,7 @@ def data(photo, tmp_path):
 
 
 def records(folder):
-    return [row for path in sorted(folder.glob("part-*.parquet")) for row in Dataset.from_parquet(str(path))]
+    return list(Dataset.from_parquet([str(path) for path in sorted(folder.glob("part-*.parquet"))]))
 
 
 def quiet(words):

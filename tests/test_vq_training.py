@@ -147,8 +147,8 @@ def test_the_contrast_is_low_when_a_patch_finds_its_meaning_in_the_other_twin():
     shared = torch.tensor([[[True, True], [True, False]]])          # 0 means nothing, 7 is not shared
     apart = torch.eye(4).view(1, 2, 2, 4).repeat(2, 1, 1, 1) * 9
     assert contrast(apart, meaning, shared).item() < 0.01
-    alike = torch.ones(2, 2, 2, 4) + apart * 1e-4
-    assert contrast(alike, meaning, shared).item() > contrast(apart, meaning, shared).item()
+    near = contrast(1 + apart / 100, meaning, shared).item()       # distances are in units of the spread
+    assert near == pytest.approx(contrast(apart, meaning, shared).item(), rel=1e-2)
     swapped = apart.clone()
     swapped[1] = swapped[1].flip(1)
     assert contrast(swapped, meaning, shared).item() > 1
@@ -228,7 +228,7 @@ def test_a_run_learns_and_uses_its_codebook(small):
     assert all(np.isfinite(list(entry.values())).all() for entry in measured)
     first, last = (np.mean([entry["loss"] for entry in part]) for part in (measured[:3], measured[-3:]))
     assert last < 0.8 * first
-    assert all(entry["twins_agree"] == 0 for entry in measured[:12])
+    assert all(entry["twins_agree"] == 0 for entry in measured[:8])
     assert measured[-1]["twins_agree"] > 0.3
 
 

@@ -2,7 +2,7 @@
 
 What is ours beside van den Oord et al. 2017 (EMA codebook, commitment, straight-through), in order of what it brought:
 - the encoder is local, one small network per 8x8 pixels (`LocalEncoder`), so a code does not depend on neighbours;
-- a third of the run has no codebook; then it starts farthest-first from the latents (`Codebook.start`);
+- a fifth of the run has no codebook; then it starts farthest-first from the latents (`Codebook.start`);
 - the swapped commitment: each picture has a twin that shares some cells (the same object on another background,
   next to other objects), and a shared cell is also pulled to the code its twin got;
 - a contrast between what patches show, whatever the background, so that colour is told apart from the start;
