@@ -69,9 +69,11 @@ def gain(tiny, tmp_path, **changes):
     return float(np.mean(rewards[-5:]) - np.mean(rewards[:5]))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def mine(monkeypatch):
+    """Two rewards for random models: one that can be learned, and one that always has a spread."""
     monkeypatch.setitem(REWARDS, "mine", low_codes)
+    monkeypatch.setitem(REWARDS, "turns", lambda samples: [k % 2 for k in range(len(samples))])
 
 
 @pytest.fixture(autouse=True)
@@ -83,11 +85,11 @@ def fresh_accelerate():
 
 
 @pytest.mark.parametrize("rule", ["self-grpo", "grpo"])
-def test_the_reward_rises_when_it_is_the_reward(tiny, tmp_path, mine, rule):
+def test_the_reward_rises_when_it_is_the_reward(tiny, tmp_path, rule):
     assert gain(tiny, tmp_path, rule=rule, alpha=12.0) > 0.15
 
 
-def test_a_shuffled_reward_teaches_nothing(tiny, tmp_path, mine):
+def test_a_shuffled_reward_teaches_nothing(tiny, tmp_path):
     assert abs(gain(tiny, tmp_path, rule="grpo", shuffled=True)) < 0.12
 
 
@@ -98,7 +100,7 @@ RULES_TRIED = {
     "from nothing": {"rule": "grpo", "estimator": "fully-masked"},
     "dpo": {"rule": "dpo", "estimator": "shared-noise", "read_at": (0.0, 0.25, 0.5, 0.75)},
     "puzzles": {
-        "rule": "grpo", "subject": "sudoku", "rewards": {"answer_format": 1.0, "sudoku": 1.0}, "read_at": None,
+        "rule": "grpo", "subject": "sudoku", "rewards": {"turns": 1.0, "sudoku": 1.0}, "read_at": None,
         "reject": 0.01, "settings": {"num_inference_steps": 8, "temperature": 0.9, "quota": "powers-of-two"}},
     "adapters": {"lora": 2, "checkpointing": True},
 }  # fmt: skip
@@ -124,7 +126,8 @@ def test_every_rule_runs_and_says_everything(world64, tmp_path, name):
     expected |= {f"reward/{name}" for name in recipe.rewards}
     expected |= {"margin"} if recipe.rule == "dpo" else {f"kl_{part}"}
     expected |= {"clipped"} if recipe.rule == "grpo" else set()
-    expected |= {"answers_kept", "kl_answer", "grad_norm/answer"} if recipe.rule == "self-grpo" else set()
+    expected |= {"answers_kept"} if recipe.rule == "self-grpo" else set()
+    expected |= {"kl_answer", "grad_norm/answer"} if entry.get("answers_kept") else set()
     assert expected <= set(entry), expected - set(entry)
     if recipe.rule != "dpo" and recipe.inner == 1 and recipe.estimator == "trajectory":
         assert entry["ratio_gap_max"] < 1e-3                    # before any update the ratio is 1
@@ -135,6 +138,15 @@ def test_every_rule_runs_and_says_everything(world64, tmp_path, name):
     assert {n for n, _ in after.named_parameters()} == set(before)
     if name == "adapters":
         assert all("lora" in n for n in load_state(tmp_path / "state.pt")["trained"])
+
+
+@pytest.mark.parametrize("rule", ["self-grpo", "grpo", "dpo"])
+def test_a_round_without_a_difference_moves_nothing(tiny, tmp_path, monkeypatch, rule):
+    monkeypatch.setitem(REWARDS, "mine", lambda samples: [1.0] * len(samples))
+    before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
+    align(tiny, replace(MICRO, rule=rule, subject=Plain(), rewards={"mine": 1.0}, lr=0.1), tmp_path, log=quiet)
+    assert all(torch.equal(before[name], p) for name, p in tiny.model.named_parameters())
+    assert log_of(tmp_path)[-1]["ties"] == 1.0
 
 
 def test_continued_supervised_training_is_a_rule(world64, tmp_path):
@@ -174,8 +186,9 @@ def without_times(entries):
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_folder, tmp_path):
-    recipe = replace(MICRO, iterations=3, subject="sudoku", rule="grpo", read_at=None,
-                     rewards={"sudoku": 1.0, "answer_format": 0.5},
+    mine = tmp_path / "mine.py"
+    mine.write_text("def turns(samples):\n    return [k % 2 for k in range(len(samples))]\n")
+    recipe = replace(MICRO, iterations=3, subject="sudoku", rule="grpo", read_at=None, rewards={f"{mine}:turns": 1.0},
                      settings={"num_inference_steps": 4, "temperature": 0.9, "quota": "powers-of-two"})  # fmt: skip
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     align(DiMOOPipeline.from_pretrained(tiny_folder), recipe, whole, log=quiet)
@@ -194,6 +207,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_folder, tmp_path):
     for part in ("trained", "ema"):
         assert all(torch.equal(value, two[part][name]) for name, value in one[part].items())
     assert without_times(log_of(whole)) == without_times(log_of(killed))
+    start = DiMOOPipeline.from_pretrained(tiny_folder).model.state_dict()
+    assert any(not torch.equal(value, start[name]) for name, value in one["trained"].items())
 
 
 def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
@@ -202,10 +217,10 @@ def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
         align(DiMOOPipeline.from_pretrained(tiny_folder), replace(MICRO, iterations=2, lora=2), tmp_path, log=quiet)
 
 
-def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path, mine):
+def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path):
     with torch.no_grad():
         world64.model.parts.blocks[0].attn_norm.weight[0] = float("nan")
-    recipe = replace(MICRO, judge="live", subject=Plain(), rewards={"mine": 1.0}, answer_share=0.0)
+    recipe = replace(MICRO, judge="live", subject=Plain(), rewards={"turns": 1.0}, answer_share=0.0)
     with pytest.raises(NotFinite, match=r"iteration 0, image: loss nan; requests: .*'two stars'\]; ids of"):
         align(world64, recipe, tmp_path, log=quiet)
     assert not (tmp_path / "state.pt").exists()

@@ -36,4 +36,6 @@ class Learner(nn.Module):
 @torch.no_grad()
 def frozen_log_probabilities(network: nn.Module, moves: Moves, size: int) -> Tensor:
     """The same without gradients, in micro-batches."""
+    if not len(moves):
+        return torch.zeros(moves.valid.shape, device=moves.valid.device)
     return torch.cat([log_probabilities(network, part) for part in moves.split(size)])

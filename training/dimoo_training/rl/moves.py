@@ -49,8 +49,8 @@ class Moves:
 
     def split(self, size: int) -> Iterator[Moves]:
         """In micro-batches."""
-        for index in torch.arange(len(self), device=self.sample.device).split(size):
-            yield self.take(index)
+        for start in range(0, len(self), size):
+            yield self.take(torch.arange(start, min(start + size, len(self)), device=self.sample.device))
 
 
 def moves_of(

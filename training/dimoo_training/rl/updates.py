@@ -82,7 +82,8 @@ class SelfGRPO:
             here = slice(number * recipe.micro_batch, number * recipe.micro_batch + len(part))
             log_p = c.learner(part)
             loss = recipe.answer_share * o.self_grpo(log_p, part.valid, each[here])
-            yield Piece("answer", loss + c.kl(log_p, part, recipe.beta_text, "answer").sum() / len(moves), part.ids)
+            kl = c.kl(log_p, part, recipe.beta_text, "answer") * (each[here] > 0)       # of what the model would say
+            yield Piece("answer", loss + kl.sum() / len(moves), part.ids)
 
 
 @dataclass
@@ -164,8 +165,9 @@ RULES = {"self-grpo": SelfGRPO, "grpo": GRPO, "dpo": DPO, "sft": Supervised}
 
 
 def kept(moves: Moves, weight: Tensor, drop: bool) -> tuple[Moves, Tensor]:
-    """Without the moves of weight 0, if any other is left."""
-    if not drop or bool((weight != 0).all()) or not bool((weight != 0).any()):
+    """Without the moves of weight 0. None may be left: a round without a difference must not move anything, and Adam
+    would make steps of full size from the rounding errors of a KL that is 0."""
+    if not drop or bool((weight != 0).all()):
         return moves, weight
     index = weight.nonzero()[:, 0]
     return moves.take(index), weight[index]
@@ -199,4 +201,4 @@ def pairs_of(rewards: Tensor, drop: bool) -> list[tuple[int, int, float]]:
         (int(places[p, rewards[p].argmax()]), int(places[p, rewards[p].argmin()]), float(spread[p]))
         for p in range(len(rewards))
     ]
-    return [pair for pair in found if pair[2] or not drop] or found[:1]
+    return [pair for pair in found if pair[2] or not drop]
