@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from dimoo.canvas import Canvas, Row
 from dimoo.sampling import Step, denoise
-from dimoo.tasks.base import Codec
 from dimoo.verify import Checks, scores
+
+if TYPE_CHECKING:
+    from dimoo.tasks.base import Codec
 
 FAR = 2**40
 """Distance between the random streams of two tries of one sample; the first try has the sample's own."""

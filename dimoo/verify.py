@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dimoo.canvas import Canvas, Row, Sequences
-from dimoo.tasks.base import Codec
+
+if TYPE_CHECKING:
+    from dimoo.tasks.base import Codec
 
 ANSWER = 8
 """Masks of the answer window; only the first is read."""
