@@ -20,6 +20,7 @@ def score(
     seed: Annotated[
         int | None, typer.Option(help="Other held-out facts, drawn from this seed.", show_default="the committed facts")
     ] = None,
+    world: Annotated[str, typer.Option(help="full, or first: fewer shapes, colours, sizes and backgrounds.")] = "full",
     part: Annotated[list[str] | None, typer.Option(help="t2i, qa, caption, edit, map, reference, puzzle.")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps a picture.", show_default="the checkpoint's")] = None,
     guidance: Annotated[float | None, typer.Option(help="Guidance scale.", show_default="the checkpoint's")] = None,
@@ -31,7 +32,7 @@ def score(
     if context.invoked_subcommand is None:
         settings = {"num_inference_steps": steps, "guidance_scale": guidance, "temperature": temperature}
         chosen = {name: value for name, value in settings.items() if value is not None}
-        reach("dimoo_training.commands:evaluate", "train")(model, per_kind, seed, part, chosen, json, sheet)
+        reach("dimoo_training.commands:evaluate", "train")(model, per_kind, seed, world, part, chosen, json, sheet)
 
 
 @evaluate.command()

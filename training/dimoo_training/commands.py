@@ -78,10 +78,13 @@ def finetune(model: str, data: Path, recipe: str, out: Path, steps: int | None) 
 
 
 def evaluate(
-    model: str, per_kind: int | None, seed: int | None, parts: list[str] | None, settings: dict, out: Path | None,
-    sheet: Path | None,
+    model: str, per_kind: int | None, seed: int | None, world: str, parts: list[str] | None, settings: dict,
+    out: Path | None, sheet: Path | None,
 ) -> None:  # fmt: skip
-    """Score a checkpoint: on the committed facts, or for a seed on others. ValueError for an unknown part."""
+    """Score a checkpoint: on the committed facts, or for a seed or another world on others.
+
+    Raises ValueError for an unknown part or world.
+    """
     from dimoo import DiMOOPipeline
     from dimoo_training import evaluation
     from dimoo_training.evaluation.facts import PER_KIND
@@ -90,10 +93,11 @@ def evaluate(
     for part in parts or ():
         resolve(part, evaluation.MEASURES, "part")
     chosen = parts or list(evaluation.MEASURES)
-    if seed is None:
+    shown = resolve(world, WORLDS, "world")
+    if seed is None and shown is WORLDS["full"]:
         facts = evaluation.committed_facts(chosen, per_kind)
     else:
-        facts = evaluation.draw_facts(WORLDS["full"], seed, per_kind or PER_KIND, chosen)
+        facts = evaluation.draw_facts(shown, seed or 0, per_kind or PER_KIND, chosen)
     pipeline = DiMOOPipeline.from_pretrained(model)
     scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet)
     if out:

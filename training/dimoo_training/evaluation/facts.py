@@ -78,6 +78,8 @@ def draw_facts(world: w.World, seed: int, per_kind: int, parts: Sequence[str] = 
     drawn: EvaluationSet = {}
     for part in parts:
         for kind, draw in SOURCES[part].items():
+            if kind == "resize" and len(world.sizes) < 2:
+                continue
             rng = np.random.default_rng([seed, list(SOURCES).index(part), list(SOURCES[part]).index(kind)])
             drawn.setdefault(part, {})[kind] = [draw(world, rng) for _ in range(per_kind)]
     return drawn
