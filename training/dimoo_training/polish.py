@@ -24,7 +24,7 @@ SHARE = 0.4
 def polish(
     model: VQModel, pairs: Callable[[int], tuple[Tensor, Tensor, Tensor]], recipe: VQRecipe, log=print
 ) -> VQModel:
-    """Train decoder and `post_quant_conv` for `recipe.polish_minutes`; encoder and codebook stay as they are.
+    """Train decoder and `post_quant_conv` for a share `recipe.polish` of the minutes on top; encoder and codebook stay as they are.
 
     Args:
         pairs: count -> pixels, meaning, shared, as `patchwork.pairs`.
@@ -34,7 +34,7 @@ def polish(
         part.requires_grad_(True)
     optimiser = Optimiser(model, SHARE * recipe.lr, SHARE * recipe.adam_lr, apart=("conv_out",))
     codebook, began, step = model.quantize.embedding.weight, time.time(), 0
-    while (progress := (time.time() - began) / (60 * recipe.polish_minutes)) < 1:
+    while (progress := (time.time() - began) / (60 * recipe.minutes * recipe.polish)) < 1:
         pixels, meaning, _ = pairs(recipe.batch // 2)
         with torch.no_grad():
             codes = nearest(model.encode(pixels).latents.permute(0, 2, 3, 1), codebook)

@@ -125,8 +125,8 @@ class VQRecipe:
     scale: int = 1
     """1: pictures of 64x64 pixels; 2: of 128x128."""
     minutes: float = 16.0
-    polish_minutes: float = 6.0
-    """After them, for the decoder alone."""
+    polish: float = 0.35
+    """What comes on top for the decoder alone, as a share of `minutes`."""
     codes: int = 1024
     """Codes to start with; `merge_doubles` leaves those with a meaning of their own."""
     batch: int = 16
@@ -145,12 +145,12 @@ class VQRecipe:
 
 def vq_debug() -> VQRecipe:
     """Half a minute: its pictures are blurs."""
-    return VQRecipe(minutes=0.4, polish_minutes=0.1, codes=32)
+    return VQRecipe(minutes=0.4, codes=32)
 
 
 def vq_small() -> VQRecipe:
     """For 128x128 pictures, 8x8 codes like the others."""
-    return VQRecipe(scale=2, minutes=40.0, polish_minutes=15.0)
+    return VQRecipe(scale=2, minutes=40.0)
 
 
 VQ_RECIPES = {"debug": vq_debug, "tiny": VQRecipe, "small": vq_small}
