@@ -124,10 +124,9 @@ def test_a_kept_seed_repeats_the_picture(studio):
     page = studio.open()
     page.locator("#create-lock input").check()
     draw(page, "a blue star")
-    first = studio.pictures()[0]
+    first, count = studio.pictures()[0], len(studio.pictures())
     page.locator("#create-run").click()
-    page.wait_for_timeout(300)
-    idle(page, "create")
+    studio.place.until(lambda: len(studio.pictures()) > count)
     second = studio.pictures()[0]
     assert first != second and Image.open(first).tobytes() == Image.open(second).tobytes()
     page.context.close()
@@ -166,10 +165,11 @@ def test_edit_shows_before_and_after(studio):
 
 def test_a_mask_is_painted_with_the_mouse(studio):
     page = studio.open("Paint")
-    page.locator("#paint-editor input[type=file]").first.set_input_files(samples.picture("circle"))
-    page.wait_for_timeout(1500)
     canvas = page.locator("#paint-editor canvas").first
     canvas.wait_for()
+    page.wait_for_timeout(5000)         # the editor takes files only once its canvas is drawn
+    page.locator("#paint-editor input[type=file]").first.set_input_files(samples.picture("circle"))
+    page.wait_for_timeout(5000)
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7)
     page.mouse.down()

@@ -73,6 +73,7 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .samples .grid-container { grid-template-columns: repeat(auto-fill, 4.6rem) !important; height: auto !important; }
 .samples .thumbnail-item { height: auto !important; aspect-ratio: 1; }
 .samples .grid-wrap, .results .grid-wrap { min-height: 0 !important; height: auto !important; }
+.results .gallery-container:has(.preview) { min-height: 25rem; }
 .samples { min-height: 0 !important; }
 @media (max-width: 640px) {
   .gradio-container { padding: .5rem !important; }
