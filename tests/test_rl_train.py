@@ -229,7 +229,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path
 @pytest.mark.parametrize(("change", "says"), [
     ({"rule": "ppo"}, "unknown rule 'ppo'.*dpo, grpo, self-grpo, sft"), ({"subject": "songs"}, "drawings"),
     ({"judge": "friend"}, "frozen, live"), ({"settings": DRAWN | {"temperature": 0.0}}, "temperature > 0"),
-    ({"settings": DRAWN | {"cache": "max-logit"}}, "cache='none'"),
+    ({"settings": DRAWN | {"cache": "max-logit"}}, "cache=None"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told_before_anything_runs(tiny, tmp_path, change, says):
     with pytest.raises(ValueError, match=says):
