@@ -289,8 +289,7 @@ class DiMOOPipeline(DiffusionPipeline):
             pictures = [way(self.codec, answer) for way, answer in zip(ways, answers, strict=True)]
         else:
             grids = [task.codes(self.codec, answer) for task, answer in zip(tasks, answers, strict=True)]
-            drawn = self.codec.draw_all(grids)
-            pictures = [task.complete(picture) for task, picture in zip(tasks, drawn, strict=True)]
+            pictures = [task.complete(self.codec.draw(grid)) for task, grid in zip(tasks, grids, strict=True)]
         return _as_type(pictures, output_type)
 
 

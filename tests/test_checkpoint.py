@@ -135,7 +135,7 @@ DAMAGES = {
     "vqvae: the image tokenizer cannot be loaded": lambda folder: shutil.rmtree(folder / "vqvae"),
     "config.json": lambda folder: (folder / "config.json").unlink(),
     "mask_token_id": lambda folder: rewrite(folder / "config.json", mask_token_id=3),
-    "image_token_offset=378 .*</user>": lambda folder: rewrite(folder / "config.json", image_token_offset=None),
+    "image_token_offset=\\d+ .*</user>": lambda folder: rewrite(folder / "config.json", image_token_offset=None),
     "codebook_size=32": lambda folder: rewrite(folder / "config.json", codebook_size=32),
     "model_index.json: not valid JSON": lambda folder: (folder / "model_index.json").write_text("{"),
     "unknown default.*stepz": lambda folder: rewrite(folder / "model_index.json", defaults={"stepz": 3}),

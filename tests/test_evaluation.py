@@ -148,6 +148,7 @@ def test_settings_are_for_pictures_and_samples_are_numbered(facts):
     sitting = Sitting(pipeline, seed=5, settings={"temperature": 0.5})
     sitting.pictures([TextToImage(facts["t2i"]["two"][0].text, 64, 64)] * 20)
     sitting.answers([Ask(facts["puzzle"]["countdown"][0].text)] * 17, block_length=3)
+    assert all(settings.pop("preset") == "exact" for _, settings in pipeline.calls)
     assert [(len(tasks), settings) for tasks, settings in pipeline.calls] == [
         (16, {"seed": 5, "index": 0, "temperature": 0.5}), (4, {"seed": 5, "index": 16, "temperature": 0.5}),
         (16, {"seed": 5, "index": 0, "block_length": 3}), (1, {"seed": 5, "index": 16, "block_length": 3}),

@@ -90,8 +90,8 @@ def test_earlier_turns(codec, photo):
 
 INSTRUCTIONS = {
     "edit": ["edit_add", "edit_remove", "edit_replace", "edit_background", "edit_transfer", "edit_other"],
-    "control": ["canny_control", "depth_control", "hed_control", "openpose_control"],
-    "image_to_image": ["canny_pred", "depth_pred", "hed_pred", "openpose_pred", "other"],
+    "control": ["canny_control", "depth_control", "hed_control", "openpose_control", "mask_control"],
+    "image_to_image": ["canny_pred", "depth_pred", "hed_pred", "openpose_pred", "mask_pred", "other"],
     "dense": ["canny_dense", "depth_dense", "hed_dense", "openpose_dense", "mask_dense"],
     "view": ["multi_view_front", "multi_view_back", "multi_view_left", "multi_view_right"],
     "subject": ["subject_driven"],

@@ -23,7 +23,7 @@ from dimoo_training.vq import ARCHITECTURE, VQRecipe, VQRun, agreement, contrast
 from tokenizers_vq import VQImageTokenizer
 
 SMALL = {"block_out_channels": (8, 8, 8, 8), "latent_channels": 8, "vq_embed_dim": 4}
-MICRO = VQRecipe(minutes=4 / 60, codes=16, batch=4, revive_every=1)
+MICRO = VQRecipe(minutes=4 / 60, polish=0.0, codes=16, batch=4, revive_every=1)
 FIRST = w.WORLDS["first"]
 
 

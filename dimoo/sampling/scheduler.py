@@ -138,7 +138,8 @@ class Scheduler:
         back = self.put_back(found, canvas, timetable, draw)
         write = self.rule(found) & valid
         if self.rule.adaptive:                                                  # or it might never end
-            write = write | (valid & (found.rank < found.least[:, None]))
+            short = write.sum(1, keepdim=True) < found.least[:, None]
+            write = write | (valid & short & (found.rank < found.least[:, None]))
         if self.remask is not None:
             timetable.then.scatter_(1, rows, torch.where(write, probability.float(), timetable.then.gather(1, rows)))
         return self.update(found, write, back, probability, canvas, timetable)

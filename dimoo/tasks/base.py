@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,17 +39,8 @@ class Codec:
         return fitted, self.images.encode(to_pixels(fitted)[None])[0].cpu()
 
     def draw(self, codes: Tensor) -> Image.Image:
-        """Codes (h, w) -> picture."""
-        return self.draw_all([codes])[0]
-
-    def draw_all(self, grids: Sequence[Tensor]) -> list[Image.Image]:
-        """Grids of codes (h, w) -> pictures; those of one shape are decoded together."""
-        pictures: list[Any] = [None] * len(grids)
-        for shape in dict.fromkeys(grid.shape for grid in grids):
-            alike = [k for k, grid in enumerate(grids) if grid.shape == shape]
-            for k, pixels in zip(alike, self.images.decode(torch.stack([grids[k] for k in alike])), strict=True):
-                pictures[k] = to_image(pixels)
-        return pictures
+        """Codes (h, w) -> picture. Never in batches: they round otherwise, and a picture is the same alone."""
+        return to_image(self.images.decode(codes[None])[0])
 
     def preview(self, answer: Tensor, grid: tuple[int, int]) -> Image.Image:
         """An unfinished image answer (T,): the cells that are still masked are grey."""

@@ -24,11 +24,13 @@ SHARE = 0.4
 def polish(
     model: VQModel, pairs: Callable[[int], tuple[Tensor, Tensor, Tensor]], recipe: VQRecipe, log=print
 ) -> VQModel:
-    """Train decoder and `post_quant_conv` for a share `recipe.polish` of the minutes on top; encoder and codebook stay as they are.
+    """Train decoder and `post_quant_conv` for a share `recipe.polish` of the minutes; encoder and codebook stay.
 
     Args:
         pairs: count -> pixels, meaning, shared, as `patchwork.pairs`.
     """
+    if not recipe.polish:
+        return model
     model.requires_grad_(False)
     for part in (model.decoder, model.post_quant_conv):
         part.requires_grad_(True)
