@@ -123,6 +123,8 @@ def draw(made: dict[str, Any], path: Path) -> None:
             line(panel, [row for row in rows if row["recipe"] == name and row["accuracy"] is not None], name, number)
         panel.set(title=task, xlabel="forwards for an answer", ylabel="answered right")
         panel.set(xscale="log", ylim=(-0.02, 1.02))
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter("{x:g}")
         panel.grid(alpha=0.3)
     panels[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     aside = path.with_name(path.name + ".part")
