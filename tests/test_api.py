@@ -192,6 +192,6 @@ def test_a_full_queue_says_when_to_come_back(serve, tiny):
 def test_a_client_that_leaves_frees_the_model(serve, tiny):
     place = serve(tiny)
     with pytest.raises(openai.APITimeoutError):
-        place.client.images.generate(prompt="a", extra_body={"steps": 1000}, size="256x256", timeout=0.3)
+        place.client.images.generate(prompt="a", extra_body={"steps": 1000}, size="128x128", n=8, timeout=0.3)
     place.until(lambda: place.engine.running == 0)
     assert 'dimoo_samples_total{kind="draw"}' not in place.get("/metrics")[1]

@@ -118,7 +118,7 @@ def test_the_peak_is_one():
 BLOCKED = ("diffusers", "gradio", "accelerate", "PIL", "typer", "rich", "psutil", "matplotlib", "tokenizers_vq")
 PROBE = f"""
 import sys
-sys.modules.update(dict.fromkeys({BLOCKED}))
+sys.modules.update(dict.fromkeys({BLOCKED}))  # as if they were not installed, also to who only looks
 from dimoo.bench.gpu import main
 main(["--small", "--repeats", "1", "--out", sys.argv[1]])
 """

@@ -65,10 +65,9 @@ def draw(order: Order, machine: Machine, output: Output) -> None:
                 ))
                 for k in chosen
             ]  # fmt: skip
-            pictures, seconds = draw_batch(session, batch, settings, destination, output)
-            for item, picture in zip(batch, pictures, strict=True):
-                console.say_picture(item.path, picture.size, *item.start, seconds)
-                tell_of_fitting(item.task, picture)
+            for item, made in zip(batch, draw_batch(session, batch, settings, destination, output), strict=True):
+                console.say_picture(item.path, made.picture.size, *item.start, made.seconds)
+                tell_of_fitting(item.task, made.picture)
 
 
 CODES_AT_ONCE, MOST_AT_ONCE = 4096, 16
@@ -96,13 +95,28 @@ class Item:
     film: Film | None = None
 
 
+@dataclass(frozen=True)
+class Made:
+    """A picture, and how long the model took for it; of a batch, its share."""
+
+    picture: Image.Image
+    seconds: float
+
+
+def draw_one(
+    session: Session, request: Request, settings: Settings, start: tuple[int, int], path: Path,
+    destination: Destination, output: Output = Output(),  # noqa: B008  (frozen)
+) -> Made:  # fmt: skip
+    """Make and save one picture, with its previews and its strip of steps."""
+    task = request.task(session.pipeline.defaults)
+    filled = settings.filled(session.pipeline.defaults, task.kind)
+    return draw_batch(session, [Item(request, task, start, path)], filled, destination, output)[0]
+
+
 def draw_batch(
     session: Session, batch: Sequence[Item], settings: Settings, destination: Destination, output: Output
-) -> tuple[list[Image.Image], float]:
-    """Make and save some pictures at once, with their previews and strips of steps.
-
-    Returns them, and the seconds that each took.
-    """
+) -> list[Made]:
+    """Make and save some pictures at once, with their previews and strips of steps."""
     pipeline = session.pipeline
     for item in batch:
         item.film = Film(pipeline.codec, item.task) if output.filmed else None
@@ -129,7 +143,7 @@ def draw_batch(
             path = item.path.with_name(f"{item.path.stem}-steps.png")
             shape = {"height": picture.height, "width": picture.width}
             save(item.film.strip(), path, made_of(session, item, settings), **shape)
-    return made.images, seconds
+    return [Made(picture, seconds) for picture in made.images]
 
 
 def made_of(session: Session, item: Item, settings: Settings) -> dict[str, Any]:

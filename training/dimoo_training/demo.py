@@ -18,7 +18,7 @@ from rich.text import Text
 from dimoo.cli import console
 from dimoo.cli.answer import Answerer
 from dimoo.cli.destination import Destination
-from dimoo.cli.draw import Item, draw_batch
+from dimoo.cli.draw import draw_one
 from dimoo.cli.flags import Machine, Output
 from dimoo.cli.group import explain
 from dimoo.cli.requests import Drawing, Editing, Filling, Request
@@ -77,13 +77,9 @@ class Demo:
         """Make, save and judge one picture; (64, 64, 3) uint8."""
         path = self.path(name)
         output = Output(strip=name == check.PAIR)
-        defaults = self.session.pipeline.defaults
-        task = request.task(defaults)
-        item = Item(request, task, (self.seed, 0), path)
-        settings = Settings().filled(defaults, task.kind)
-        (picture,), seconds = draw_batch(self.session, [item], settings, Destination(self.out), output)
-        pixels = np.asarray(picture)
-        self.rows.append(Row(request.name, request.prompt, path.name, seconds, judge(pixels)))
+        made = draw_one(self.session, request, Settings(), (self.seed, 0), path, Destination(self.out), output)
+        pixels = np.asarray(made.picture)
+        self.rows.append(Row(request.name, request.prompt, path.name, made.seconds, judge(pixels)))
         return pixels
 
     def ask(self, question: str, name: str, pixels: np.ndarray) -> None:
