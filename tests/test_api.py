@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+import time
 
 import pytest
 from PIL import Image
@@ -189,9 +190,16 @@ def test_a_full_queue_says_when_to_come_back(serve, tiny):
         thread.join(20)
 
 
-def test_a_client_that_leaves_frees_the_model(serve, tiny):
+def test_a_client_that_leaves_frees_the_model(serve, tiny, monkeypatch):
+    forward = tiny.model.forward
+
+    def slow(*given, **named):
+        time.sleep(0.05)
+        return forward(*given, **named)
+
+    monkeypatch.setattr(tiny.model, "forward", slow)
     place = serve(tiny)
     with pytest.raises(openai.APITimeoutError):
-        place.client.images.generate(prompt="a", extra_body={"steps": 1000}, size="128x128", n=8, timeout=0.3)
+        place.client.images.generate(prompt="a", extra_body={"steps": 1000}, size="128x128", timeout=0.3)
     place.until(lambda: place.engine.running == 0)
     assert 'dimoo_samples_total{kind="draw"}' not in place.get("/metrics")[1]
