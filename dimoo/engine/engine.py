@@ -47,6 +47,8 @@ class Report:
     seconds: float
     forwards: int
     failed: bool
+    stopped: bool = False
+    """Nobody waited for it any more: nothing was made."""
 
 
 class Engine:
@@ -194,7 +196,7 @@ class Engine:
                     if not sample.job.over:
                         self._answer([sample])
             return
-        self._report(batch, began, made.forwards, failed=False)
+        self._report(batch, began, made.forwards, stopped=made.interrupted)
         if made.interrupted:
             for sample in batch:
                 sample.job.fail(Cancelled("stopped"))
@@ -214,8 +216,8 @@ class Engine:
             callback_on_step_end=on_step, callback_on_step_end_tensor_inputs=TENSORS, **vars(batch[0].job.settings),
         )  # fmt: skip
 
-    def _report(self, batch: list[Sample], began: float, forwards: int, failed: bool) -> None:
-        report = Report(batch[0].task.kind, len(batch), time.perf_counter() - began, forwards, failed)
+    def _report(self, batch: list[Sample], began: float, forwards: int, failed=False, stopped=False) -> None:
+        report = Report(batch[0].task.kind, len(batch), time.perf_counter() - began, forwards, failed, stopped)
         for observe in self.observers:
             observe(report)
 

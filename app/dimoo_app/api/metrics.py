@@ -36,7 +36,8 @@ class Metrics:
         if report.failed:
             self.failures.labels(report.kind).inc()
         else:
-            self.samples.labels(report.kind).inc(report.samples)
+            if not report.stopped:
+                self.samples.labels(report.kind).inc(report.samples)
             self.forwards.labels(report.kind).inc(report.forwards * report.samples)
 
     def text(self) -> bytes:
