@@ -47,7 +47,9 @@ CONTRADICTIONS = {
     "threshold must be more than 0": {"rule": "threshold(threshold=0)"},
     r"the editing threshold must lie in \[0, 1\)": {"editing": "confident(threshold=1.5)"},
     "unroll must be a whole number of at least 1, got 0": {"unroll": 0},
-    "unknown cache 'exact-prefix'.*there is: dual, max-logit, none, prefix, prompt-reuse, source-reuse, vicinity": {"cache": "exact-prefix"},
+    "unknown cache 'exact-prefix'.*there is: dual, max-logit, none, prefix, prompt-reuse, source-reuse, vicinity": {
+        "cache": "exact-prefix"
+    },
     "has no 'adaptive'": {"rule": object()},
 }  # fmt: skip
 
