@@ -26,7 +26,7 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
 
-bench: $(stamp)  ## measure every CPU number of the documentation (25 minutes on two quiet cores); ARGS="--small" tries it
+bench: $(stamp)  ## measure every CPU number (25 minutes, two quiet cores); goes on after a stop; some with ARGS="--part drawing"
 	@$(py) -m dimoo.bench.suite --out assets/benchmarks $(ARGS)
 
 # Needs no setup: any Python with torch, triton and transformers, such as `make gpu-check GPU_PYTHON=python3.12`.

@@ -20,7 +20,8 @@ class Late:
         """Flags on the host; None while there are none yet."""
         if not isinstance(flags, Tensor) or not flags.is_cuda:
             return flags
-        copied, event = flags.to("cpu", non_blocking=True), torch.cuda.Event()
+        copied, event = torch.empty_like(flags, device="cpu", pin_memory=True), torch.cuda.Event()
+        copied.copy_(flags, non_blocking=True)                                  # into pageable memory it would wait
         event.record()
         before, self._pending = self._pending, (copied, event)
         if before is None:

@@ -55,7 +55,8 @@ class Packing:
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Each sequence attends to its own keys. q, k, v are packed (1, H, N, d), or padded (B, H, L, d)."""
         parts = zip(self._each(q, keys=False), self._each(k), self._each(v), strict=True)
-        return torch.cat([ops.attention(*part, None) for part in parts], dim=2 if len(q) == 1 else 0)
+        mixed = [ops.attention(*part, None).transpose(1, 2) for part in parts]  # (1, L, H, d), as it lies in memory
+        return torch.cat(mixed, dim=1 if len(q) == 1 else 0).transpose(1, 2)
 
     def _each(self, x: Tensor, keys: bool = True) -> Sequence[Tensor]:
         if len(x) == 1 and x.shape[2] == sum(self.lengths):                     # packed

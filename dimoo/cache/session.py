@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from dimoo import ops
-from dimoo.cache.graphs import GraphedPasses
-from dimoo.cache.store import KVStore
+from dimoo.cache.graphs import GraphedPasses, available
+from dimoo.cache.store import KVStore, needs_cache
 from dimoo.canvas import Sequences
 from dimoo.late import Late
 
@@ -141,8 +141,7 @@ class Session:
 
     def prepare(self, denoiser, sequences: Sequences, asked: Tensor, columns: slice) -> None:
         """Take memory; again, from the start, when branches join that were not asked before."""
-        if not getattr(denoiser, "can_cache", True):
-            raise ValueError(f"{type(denoiser).__name__} computes all positions or none; allowed cache: none")
+        needs_cache(denoiser)
         if self.state is not None and len(self.state.ids) >= len(asked):
             return
         self.state = State.empty(sequences.ids, asked, columns.stop - columns.start, denoiser.dtype)
@@ -193,7 +192,8 @@ class Session:
         settings, masked = self.settings, sequences.masked
         changed = (state.ids != sequences.ids) & sequences.real
         rows = settings.select(state.best, changed, masked, sequences.lengths, 1 - settings.ratio)        # (m, R)
-        if settings.graphs and rows.is_cuda and sequences.soft is None and len(members) == len(self.state.ids):
+        still = sequences.soft is None and len(members) == len(self.state.ids)      # nothing but ids and rows changes
+        if settings.graphs and still and available(rows.device):
             self.graphs = self.graphs or GraphedPasses(denoiser)
             logits = self.graphs.narrow(sequences.ids, rows, state.kv, given)
         else:

@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 
+def needs_cache(denoiser) -> None:
+    """Raises ValueError for a denoiser whose keys and values cannot be kept, which it says with `can_cache`."""
+    if not getattr(denoiser, "can_cache", True):
+        raise ValueError(f"{type(denoiser).__name__} computes all positions or none; allowed cache: none")
+
+
 @dataclass
 class KVStore:
     """Keys (after RoPE) and values of every layer, (B, L, G, d) each, for the rows of one batch.
