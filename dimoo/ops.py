@@ -156,6 +156,13 @@ def scatter_rows(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     return target
 
 
+@lru_cache(maxsize=256)
+def index(members: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers as a tensor; kept, because indexing with a list copies it to the device anew and waits for that."""
+    with torch.inference_mode(False):
+        return torch.tensor(members, device=device)
+
+
 def _batch(rows: Tensor) -> Tensor:
     return torch.arange(len(rows), device=rows.device)[:, None]
 

@@ -112,7 +112,8 @@ def test_fewer_steps_are_scaled_by_flops():
 
 
 def test_what_is_known_so_far_is_handed_over_after_each_run(workload):
-    seen = [[len(one.seconds) for one in timed] for timed in measure(workload, ["exact", "fast"], 2, {}, lambda _: None)]
+    states = measure(workload, ["exact", "fast"], 2, {}, lambda words: None)
+    seen = [[len(one.seconds) for one in timed] for timed in states]
     assert seen == [[1], [1, 1], [2, 1], [2, 2]]
 
 

@@ -39,7 +39,7 @@ def run_stage(stage: str, seconds: float, out: Path, small: bool, env: dict[str,
         command = [sys.executable, "-m", "dimoo.bench.gpu_stages", stage, "--seconds", int(left), "--json", path]
         command += ["--small"] * small + ["--skip", *found.get("tried", [])]
         try:
-            code = subprocess.run([*map(str, command)], env=env, timeout=left + GRACE).returncode
+            code = subprocess.run(list(map(str, command)), env=env, timeout=left + GRACE).returncode
         except subprocess.TimeoutExpired:
             code = TOO_LONG
         new = json.loads(path.read_text("utf-8")) if path.exists() else {"failed": []}
@@ -104,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print("kernels are off from here on", flush=True)
         report["total_seconds"] = round(time.monotonic() - began, 1)
         path = save(report, given.out)
-    print(f"\n{time.monotonic() - began:.0f} s in all, written to {path}")
+    print(f"\n{time.monotonic() - began:.0f} s in all" + (f", written to {path}" if path else ""))
     for words in report["failed"]:
         print(f"FAILED {words}")
     return int(bool(report["failed"]))

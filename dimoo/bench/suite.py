@@ -123,7 +123,8 @@ def main(words: Sequence[str] | None = None) -> None:
     given = parser.parse_args(words)
     code = fingerprint(*map(Path, dimoo.__path__), asset("dimoo-tiny"), asset("evaluation"))
     stamp = f"{code} {torch.__version__} {processor()} {torch.get_num_threads()} {given.small}"
-    journals, began = {part: Journal(given.journal / f"{part}.jsonl", stamp) for part in given.part}, time.perf_counter()
+    journals = {part: Journal(given.journal / f"{part}.jsonl", stamp) for part in given.part}
+    began = time.perf_counter()
     suite = Suite(given.out, Journal(), given.repeats, given.count, given.seeds, given.small)
     for part, journal in journals.items():
         suite.journal = journal
