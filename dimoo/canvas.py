@@ -230,7 +230,8 @@ class Sequences:
     def spread(self, rows: Tensor, values: Tensor) -> Tensor:
         """values (nB, M, D) at answer positions `rows` (B, M) -> (nB, L, D), zero elsewhere."""
         wide = values.new_zeros(*self._ids.shape, values.shape[-1])
-        return ops.scatter_rows(wide, rows.repeat(len(self.branches), 1) + self.starts[:, None], values)[:, : self.length]
+        places = rows.repeat(len(self.branches), 1) + self.starts[:, None]
+        return ops.scatter_rows(wide, places, values)[:, : self.length]
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""

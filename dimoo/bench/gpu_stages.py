@@ -7,13 +7,14 @@ import json
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dimoo import ops
 from dimoo.bench import kernels
@@ -30,6 +31,13 @@ POISONED = 3
 """Exit code: what failed has spoiled the device for this process."""
 WAITING = ("exact", "balanced", "fast", "fast+interval", "adaptive", "early-finish")
 """Presets whose steps must not wait for the device."""
+
+BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+CONTEXTS: dict[str, Callable[[], AbstractContextManager]] = {
+    "kernels off": lambda: kernels.choose("off"),
+    "cudnn first": lambda: sdpa_kernel(BACKENDS, set_priority=True),
+}
+"""Behind the comma of a label -> what it is measured under."""
 
 
 class Check:
@@ -134,12 +142,12 @@ def compiled(check: Check) -> None:
 
 
 def draw(check: Check) -> None:
-    """The presets on random weights; those with narrow passes also as CUDA graphs, and exact without kernels."""
+    """The presets on random weights; those with narrow passes also as CUDA graphs, exact also under CONTEXTS."""
     waiting(check)
     presets = {name: name for name in PRESETS}
     if check.on_gpu:
         presets |= {f"{name}+graphs": f"{name}+graphs" for name in ("balanced", "fast")}
-        presets["exact, kernels off"] = "exact"
+        presets |= {f"exact, {words}": "exact" for words in CONTEXTS}
     timings(check, Workload.random(check.size, check.load, check.device, check.dtype), presets)
     if check.on_gpu and kernels.chosen() != "off" and not launches():
         check.failed("no fused kernel ran")
@@ -155,7 +163,7 @@ def timings(check: Check, workload: Workload, presets: dict[str, str], repeats: 
         if label in broken or check.left < 1.2 * max(one.seconds, default=3.0):
             continue
         broken.add(label)                                                       # unless it goes well
-        with check.trying(label), kernels.choose("off" if "kernels off" in label else kernels.chosen()):
+        with check.trying(label), CONTEXTS.get(label.partition(", ")[2], nullcontext)():
             if not repeat:
                 warm_up(workload, one.preset)
             one.add(once(workload, one))

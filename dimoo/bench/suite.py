@@ -25,7 +25,7 @@ from dimoo.bench.report import plot_cost, plot_quality, print_table, write_json
 from dimoo.bench.workload import Load, Workload, random_model
 
 ALL = ("plain", "exact", "published", "balanced", "fast")
-POLICIES = ("exact", "interval", "adaptive", "balanced", "balanced+interval", "fast", "fast+interval")
+POLICIES = ("exact", "interval", "prompt-reuse", "adaptive", "balanced", "balanced+interval", "fast", "fast+interval")
 DRAWINGS = (*ALL, "interval", "adaptive", "early-finish", "fast+interval")
 EDITS = ("exact", "source-reuse", "prompt-reuse", "balanced", "fast")
 CPU = torch.device("cpu")
