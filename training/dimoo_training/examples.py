@@ -30,7 +30,7 @@ SHORT = 6
 """Answers of so many tokens, with their end, are always hidden as a whole; longer ones weigh together as much as one
 of this length."""
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
-ALONE = 0.3
+ALONE = 0.2
 """Share of questions that are the only one; the others are part of as long a conversation as has room."""
 HIDDEN = 0.75
 """Share of earlier answers of a conversation that are hidden and learned as well."""
@@ -159,7 +159,7 @@ class ExampleMaker:
         prompt = prompted(self.text, record.system, self.words(record.text, rng), sources, rng)
         return painted(prompt, self.image(book, record.target), picture_weight(book, record), self.vocab, rng)
 
-    def answer(self, name: str, rng: np.random.Generator, room: int = 184) -> Example:
+    def answer(self, name: str, rng: np.random.Generator, room: int = 216) -> Example:
         """Turns about one picture, in about `room` tokens; the last answer stands in a window with padding."""
         book, v, sequence = self.books[name], self.vocab, Sequence()
         page = self.asked[name][int(rng.integers(len(self.asked[name])))]
