@@ -34,13 +34,13 @@ ALONE = 0.2
 """Share of questions that are the only one; the others are part of as long a conversation as has room."""
 HIDDEN = 0.75
 """Share of earlier answers of a conversation that are hidden and learned as well."""
-CHOICE = 0.25
+CHOICE = 0.3
 """Share of questions asked with lettered options."""
-CAPTIONED = 0.2
+CAPTIONED = 0.15
 DESCRIBE = ("describe the picture", "describe this image", "what do you see?", "what is in the picture?")
 QUESTION_MIX = {
-    "exists": 2.0, "color": 2.0, "shape": 2.0, "count": 1.5, "where": 1.0, "relation": 1.5, "compare": 1.0,
-    "background": 0.4,
+    "exists": 3.0, "color": 1.0, "shape": 2.0, "count": 2.0, "where": 0.7, "relation": 2.5, "compare": 2.0,
+    "background": 0.2,
 }  # fmt: skip
 PUZZLE_MIX = {"sudoku": 2.0, "countdown": 2.0, "arithmetic": 1.0}
 

@@ -40,6 +40,8 @@ class Course:
     save_every_seconds: float = 180.0
     log_every: int = 25
     seed: int = 0
+    emphasis: dict[str, float] = field(default_factory=dict)
+    """Kind of example -> factor of its loss; 1 for kinds that are not named."""
 
     def optimiser(self, model: nn.Module) -> Optimiser:
         return Optimiser(model, self.lr)
@@ -65,6 +67,8 @@ class SFTRecipe(Course):
         "full": (8, 126), "dense": (8, 172), "control": (6, 232), "subject": (8, 172), "style": (6, 232),
     })  # fmt: skip
     """Kinds of which each step has one."""
+    emphasis: dict[str, float] = field(default_factory=lambda: {"answer": 3.0, "puzzle": 1.5})
+    """Answers and puzzles are learned last: few of their tokens teach anything, and pictures have larger gradients."""
     workers: int = 0
     """Processes that make batches ahead of the steps; 0: made in the run itself."""
 
