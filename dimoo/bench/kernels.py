@@ -146,5 +146,5 @@ def parity(name: str, device: torch.device, dtype: torch.dtype, shape: Shape) ->
         else:
             a, b = (x.float() if agree is None else x.float()[agree] for x in (a, b))
             error = (a - b).abs().max() / b.abs().max().clamp_min(1e-6)
-        worst = max(worst, float(error))
-    return worst if worst == worst else float("inf")                            # not a number is no small difference
+        worst = max(worst, float(error.nan_to_num(torch.inf)))                  # not a number is no small difference
+    return worst
