@@ -104,6 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print("kernels are off from here on", flush=True)
         report["total_seconds"] = round(time.monotonic() - began, 1)
         path = save(report, given.out)
+    path = save(report, given.out) if path else None                            # with what was skipped at the end
     print(f"\n{time.monotonic() - began:.0f} s in all" + (f", written to {path}" if path else ""))
     for words in report["failed"]:
         print(f"FAILED {words}")
