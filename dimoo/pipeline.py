@@ -20,8 +20,10 @@ from PIL import Image
 from transformers import AutoTokenizer
 
 from dimoo import __version__
+from dimoo.blocks import LeftToRight
 from dimoo.canvas import Canvas
 from dimoo.checkpoint import forget_places, locate, naming, read_defaults, write_index
+from dimoo.combinations import refuse
 from dimoo.images import load_image, load_mask
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
@@ -251,6 +253,10 @@ class DiMOOPipeline(DiffusionPipeline):
             "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
             "cache": settings.cache_policy(), "stop": settings.stop(kind),
         }  # fmt: skip
+        refuse(cache=parts["cache"], attention=self.model.attention_kind)
+        if isinstance(parts["blocks"], LeftToRight):
+            for length in {task.length for task in tasks if isinstance(task, Text | Ask)}:
+                parts["blocks"].check(length)
         prepared = {id(task): task.prepare(self.codec) for task in {id(task): task for task in tasks}.values()}
         rows = [prepared[id(task)] for task in tasks]
         canvas = Canvas(rows, self.codec.vocab, seeds, self._execution_device)
