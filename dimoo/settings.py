@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dimoo.blocks import BLOCKS, BlockSchedule
+from dimoo.blocks import BLOCKS, BlockSchedule, LeftToRight
 from dimoo.cache import CACHES, NoCache
 from dimoo.combinations import refuse
 from dimoo.guidance import GUIDERS, Guider, NestedGuidance, NoGuidance, TextGuidance, TextImageGuidance
@@ -202,7 +202,14 @@ class Settings:
     def blocks(self, kind: str) -> BlockSchedule:
         windows = self.windows or ("whole" if kind != "text" else "left-to-right")
         offered = {"steps": self.num_inference_steps, "block_length": self.block_length}
+        offered = {name: value for name, value in offered.items() if value is not None}
         return build(windows, BLOCKS, "block schedule", **offered)
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError for an answer of `length` tokens that does not divide into the blocks asked for."""
+        blocks = self.blocks("text") if self.block_length is not None else None
+        if isinstance(blocks, LeftToRight):
+            blocks.check(length)
 
     def stop(self, kind: str) -> StoppingCriteria:
         if kind == "text":

@@ -13,6 +13,6 @@ CACHES = {
 }  # fmt: skip
 
 __all__ = [
-    "CACHES", "SELECTIONS", "CachePolicy", "DualCache", "KVStore", "MaxLogitCache", "NoCache", "PrefixCache", "PromptReuse",
-    "SourceReuse", "VicinityCache", "changed_first", "published",
+    "CACHES", "SELECTIONS", "CachePolicy", "DualCache", "KVStore", "MaxLogitCache", "NoCache", "PrefixCache",
+    "PromptReuse", "SourceReuse", "VicinityCache", "changed_first", "published",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Token editing: a written token is replaced in place when the model is sure of another one (LLaDA2.1).
 
-Editing goes on after a window is full until nothing changes. Two confident contradictions would swap for ever: a
+Editing goes on after a window is full until a step changes nothing. Two confident contradictions would swap for ever: a
 canvas that comes back to an earlier state is left as it is, and the number of steps after the last mask is capped.
 """
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dimoo.canvas import Canvas, Window
 from dimoo.stream import mix
-
 
 REACHES = ("window", "answer")
 
@@ -76,7 +75,7 @@ class EditMemory:
         edit = wanted & ~repeated[:, None]
         self.seen[:, step] = state
         self.after += (left == 0).long()
-        still = ~edit.any(1) | (self.after > self.settings.post_steps)
+        still = ~(edit | fill).any(1) | (self.after > self.settings.post_steps)     # the full window is looked at once
         self.settled |= (left == 0) & still
         return edit
 
