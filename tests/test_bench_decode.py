@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dimoo.bench.compare import KINDS, compared, differences, family, find, plan, savings
-from dimoo.bench.decode import Problem, compare, grid_of, random_problems, scores, wilson, written
+from dimoo.bench.decode import Problem, against, grid_of, random_problems, scores, wilson, written
 from dimoo.bench.decode_plot import COLORS, front, plot_decoding
 from dimoo.bench.workload import SIZES, random_model, random_vocab
 from dimoo.canvas import Row
@@ -38,7 +38,7 @@ def test_right_answers_forwards_and_tokens_are_counted(vocab):
     assert [(score.recipe, score.budget) for score in made] == wanted
     assert (first.right, first.problems, first.forwards, first.tokens) == ([True, False], 2, 4, 8)
     assert (last.right, last.forwards) == ([True, False], 1) and last.hits == 0 and last.flops == 0
-    compare(made, "llada")
+    against(made, "llada")
     assert first.same == 1 and first.speed == 1
     row = first.row()
     assert row["accuracy"] == 0.5 and row["tokens_per_forward"] == 1 and "answers" not in row

@@ -109,7 +109,7 @@ def written(answer: Tensor, row: Row, vocab: Vocab) -> int:
     return int((open & before & (answer != vocab.mask)).sum())
 
 
-def compare(scores: Sequence[Score], baseline: str) -> None:
+def against(scores: Sequence[Score], baseline: str) -> None:
     """Fill in `same` and `speed` against the baseline at the same budget, or else at its first."""
     there = [score for score in scores if score.recipe == baseline]
     for score in scores:

@@ -12,7 +12,7 @@ import torch
 
 from dimoo import __version__
 from dimoo.bench.compare import compared, plan, savings
-from dimoo.bench.decode import Problem, compare, random_problems, scores
+from dimoo.bench.decode import Problem, against, random_problems, scores
 from dimoo.bench.workload import random_model, random_vocab
 from dimoo.blocks import LeftToRight
 from dimoo.cli import console
@@ -115,7 +115,7 @@ def compare_recipes(order: Order, machine: Machine) -> dict[str, Any]:
             for score in scores(model, vocab, problems, wanted, defaults, order.block_length, device):
                 found.append(score)
                 tell(len(found))
-        compare(found, order.baseline)
+        against(found, order.baseline)
         made["tasks"][task] = [score.row() for score in found]
     saved = {task: savings(rows, order.baseline) for task, rows in made["tasks"].items()}
     return made | {"comparisons": compared(made["tasks"]), "savings": saved}
