@@ -67,6 +67,10 @@ class SFTRecipe(Course):
         "full": (8, 126), "dense": (8, 172), "control": (6, 232), "subject": (8, 172), "style": (6, 232),
     })  # fmt: skip
     """Kinds of which each step has one."""
+    drill: tuple[float, float] = (0.23, 0.265)
+    """Part of the run in which every step is a drill of questions and nothing else. Among everything else, yes or no
+    stays at chance for thousands of steps; alone it is found in about a hundred, and kept."""
+    drills: dict[str, Shape] = field(default_factory=lambda: {"drill": (22, 216)})
     emphasis: dict[str, float] = field(default_factory=lambda: {"answer": 3.0, "puzzle": 1.5})
     """Answers and puzzles are learned last: few of their tokens teach anything, and pictures have larger gradients."""
     workers: int = 0
@@ -74,6 +78,8 @@ class SFTRecipe(Course):
 
     def batches(self, step: int) -> dict[str, Shape]:
         """The batches of one step."""
+        if self.drill[0] <= step / self.steps < self.drill[1]:
+            return self.drills
         turns = list(self.in_turn.items())
         return self.always | dict([turns[step % len(turns)]] if turns else [])
 
@@ -98,7 +104,9 @@ def debug() -> SFTRecipe:
     shape = dict(TINY_SHAPE, d_model=64, n_heads=4, n_kv_heads=4, n_layers=2, mlp_hidden_size=128)
     book = {"draw": 300, "full": 40, "edit": 150, "dense": 40, "control": 40, "subject": 40, "style": 40}
     always = {"draw": (8, 100), "edit": (4, 172), "answer": (4, 184), "puzzle": (4, 76)}
-    return SFTRecipe(shape=shape, books={"first": book}, always=always, steps=60, compile=False, log_every=10)
+    return SFTRecipe(
+        shape=shape, books={"first": book}, always=always, drill=(0.0, 0.0), steps=60, compile=False, log_every=10
+    )
 
 
 def tiny_base() -> SFTRecipe:
@@ -117,7 +125,8 @@ def small() -> SFTRecipe:
     in_turn = {"full": (112, 126), "dense": (80, 172), "control": (64, 232), "subject": (80, 172), "style": (64, 232)}
     return SFTRecipe(
         shape=dict(SMALL_SHAPE), scale=2, books={"first": SMALL_BOOK, "full": SMALL_BOOK}, always=always,
-        in_turn=in_turn, workers=14, steps=4_000, lr=3e-3, decay=0.3, save_every_seconds=60.0,
+        in_turn=in_turn, drills={"drill": (192, 216)}, workers=14, steps=4_000, lr=3e-3, decay=0.3,
+        save_every_seconds=60.0,
     )  # fmt: skip
 
 
