@@ -68,7 +68,7 @@ class SFTRecipe(Course):
     })  # fmt: skip
     """Kinds of which each step has one."""
     drills: dict[str, tuple[float, float]] = field(default_factory=lambda: {
-        "exists": (0.23, 0.277), "relation": (0.277, 0.31),
+        "exists": (0.23, 0.277), "relation": (0.277, 0.301),
     })  # fmt: skip
     """Kind of question -> part of the run in which it is all that is learned. Among everything else, yes or no stays
     at chance for thousands of steps; alone it is found in two hundred, and kept."""
