@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,22 +19,23 @@ QUESTION_MIX = {
     "exists": 3.0, "color": 1.0, "shape": 2.0, "count": 2.0, "where": 0.7, "relation": 2.5, "compare": 2.0,
     "background": 0.2,
 }  # fmt: skip
-DRILL_MIX = {"exists": 3.0, "relation": 3.0, "compare": 2.0, "count": 1.5, "shape": 1.0}
-"""Questions whose answer neither the words nor the picture alone hint at: learned late, and sooner among themselves."""
 
 
 def conversation(
-    scene: w.Scene, world: w.World, rng: np.random.Generator, mix: Mapping[str, float] | None = None
+    scene: w.Scene, world: w.World, rng: np.random.Generator, kind: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The caption of a scene, or questions about it with their answers: one, or more than anybody has room for."""
-    if mix is None and rng.random() < CAPTIONED:
+    """The caption of a scene, or questions about it with their answers: one, or more than anybody has room for.
+
+    With a `kind`, questions of that kind without options, and of others only about scenes that do not allow it.
+    """
+    if kind is None and rng.random() < CAPTIONED:
         yield w.reword(DESCRIBE, rng), w.report(scene).text
         return
     alone = rng.random() < ALONE
     while True:
-        question = None
-        while question is None:
-            question = w.ask(scene, draw_from(mix or QUESTION_MIX, rng), rng, world)
-        yield question.as_choice() if rng.random() < CHOICE else (question.text, question.answer)
+        question = kind and w.ask(scene, kind, rng, world)
+        while not question:
+            question = w.ask(scene, draw_from(QUESTION_MIX, rng), rng, world)
+        yield question.as_choice() if kind is None and rng.random() < CHOICE else (question.text, question.answer)
         if alone:
             return

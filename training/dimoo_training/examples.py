@@ -16,7 +16,8 @@ from torch import Tensor
 
 from dimoo.text import TextTokenizer
 from dimoo.vocab import Vocab
-from dimoo_training.conversations import DRILL_MIX, conversation
+from dimoo_training import world as w
+from dimoo_training.conversations import conversation
 from dimoo_training.picture_tasks import PICTURE_TASKS, draw_from
 from dimoo_training.pictures import PictureBook, Record, object_codes
 from dimoo_training.puzzles import PUZZLES
@@ -121,7 +122,8 @@ class ExampleMaker:
         self.asked = {name: book.scenes() for name, book in self.books.items()}
         self.kinds: dict[str, Callable[..., Example]] = {
             **{kind: partial(self.picture, kind) for kind in PICTURE_TASKS}, "answer": self.answer,
-            "drill": partial(self.answer, mix=DRILL_MIX), "puzzle": self.puzzle,
+            "puzzle": self.puzzle,
+            **{kind: partial(self.answer, kind=kind) for kind in w.QUESTION_KINDS},
         }  # fmt: skip
 
     def batch(
@@ -129,7 +131,7 @@ class ExampleMaker:
     ) -> dict[str, Tensor]:
         """`count` examples of a kind, none longer than `length`; `shares` of the books (None: equal)."""
         mix = shares or dict.fromkeys(self.books, 1.0)
-        room = {"room": length} if kind in ("answer", "drill") else {}
+        room = {"room": length} if kind == "answer" or kind in w.QUESTION_KINDS else {}
         drawn = (self.kinds[kind](draw_from(mix, rng), rng, **room) for _ in iter(int, 1))
         fitting = (example for example in drawn if len(example.ids) <= length)
         return collate(list(islice(fitting, count)), self.vocab, length)
@@ -150,15 +152,15 @@ class ExampleMaker:
         return painted(prompt, self.image(book, record.target), picture_weight(book, record), self.vocab, rng)
 
     def answer(
-        self, name: str, rng: np.random.Generator, room: int = 216, mix: Mapping[str, float] | None = None
+        self, name: str, rng: np.random.Generator, room: int = 216, kind: str | None = None
     ) -> Example:
         """Turns about one picture, in about `room` tokens; the last answer stands in a window with padding.
 
-        With a `mix`, questions of those kinds alone, and no captions.
+        With a `kind`, only questions of that kind.
         """
         book, v, sequence = self.books[name], self.vocab, Sequence()
         page = self.asked[name][int(rng.integers(len(self.asked[name])))]
-        *earlier, (asked, last) = self._turns(book, page, room, rng, mix)
+        *earlier, (asked, last) = self._turns(book, page, room, rng, kind)
         for question, words in earlier:
             sequence.say(*question, v.boa)
             sequence.answer(words, [bool(rng.random() < HIDDEN)] * len(words), [1.0] * len(words))
@@ -169,11 +171,11 @@ class ExampleMaker:
         return sequence.done()
 
     def _turns(
-        self, book: PictureBook, page: int, room: int, rng: np.random.Generator, mix: Mapping[str, float] | None
+        self, book: PictureBook, page: int, room: int, rng: np.random.Generator, kind: str | None
     ) -> list[tuple[list[int], list[int]]]:
         """(question, answer) in ids, at least one, and then as many as leave a small window behind them."""
         turns, left = [], room - WINDOWS[0]
-        for question, reply in conversation(book.pictures[page], book.world, rng, mix):
+        for question, reply in conversation(book.pictures[page], book.world, rng, kind):
             asked, words = self.words(question, rng), self.text.encode(reply)
             ids = (
                 self.text.next_turn(asked) if turns
