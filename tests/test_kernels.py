@@ -20,6 +20,7 @@ from dimoo.stream import RandomStream
 dimoo_kernels = pytest.importorskip("dimoo_kernels", exc_type=ImportError)
 
 ROOT = Path(__file__).parents[1]
+KERNELS = set(dimoo_kernels.__all__) - {"calls", "device_seconds"}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WITHIN = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 """dtype -> relative and absolute tolerance: one rounding of the result."""
@@ -207,7 +208,7 @@ def test_a_whole_model_runs_on_the_kernels(monkeypatch):
 
 def test_every_kernel_is_measured():
     ours = {"log_prob_gradient": "chosen_log_prob", "rope_into_rows": "rope_into"}
-    assert {ours.get(name, name) for name in kernels.names()} == set(dimoo_kernels.__all__) - {"calls"}
+    assert {ours.get(name, name) for name in kernels.names()} == KERNELS
     for name in kernels.names():
         assert kernels.parity(name, torch.device(DEVICE), torch.float32, kernels.SMALL) < 1e-5
         row = kernels.speed(name, "plain", torch.device(DEVICE), torch.float32, kernels.SMALL, repeats=1)
@@ -260,7 +261,7 @@ def test_every_kernel_compiles_for_gpus_that_are_not_there(tmp_path):
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     launched = set(done.stdout.split())
-    assert launched == set(dimoo_kernels.__all__) - {"calls"} | {"chosen_log_prob_backward"}
+    assert launched == KERNELS | {"chosen_log_prob_backward"}
 
 
 def test_what_needs_a_gradient_is_left_to_torch(monkeypatch):

@@ -100,9 +100,7 @@ def choose(kernels: str) -> Iterator[None]:
 def seconds(function: Callable[..., Any], given: tuple, device: torch.device, repeats: int) -> float:
     """Median seconds of a call, warmed up. On a GPU its own clock counts, from a cold L2 and without the launch."""
     if device.type == "cuda":
-        from dimoo_kernels.launch import device_seconds
-
-        return device_seconds(lambda: function(*given), repeats)
+        return ops.kernel_module().device_seconds(lambda: function(*given), repeats)
     times = []
     for number in range(repeats + 3):
         began = time.perf_counter()
