@@ -65,7 +65,7 @@ def studio(tmp_path_factory):
 
     def dress(app):
         service = app.state.service
-        return mount(app, build(service.session, service.engine, History(folder)), folder)
+        return mount(app, build(service.session, service.engine, History(folder)))
 
     place = Place.start(pipeline, model="dimoo-tiny", dress=dress)
     with api.sync_playwright() as playwright:

@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from dimoo.cli.requests import Drawing, parameters
-from dimoo.settings import Defaults
+from dimoo.presets import PRESETS
+from dimoo.settings import Defaults, Settings
 from dimoo.tasks import TextToImage
-from dimoo_app.presets import presets, settings
 from dimoo_app.studio import figures
 from dimoo_app.studio.controls import Seed, seed_of
 from dimoo_app.studio.desk import Desk, spoken
@@ -25,9 +25,10 @@ def variants(defaults: Defaults) -> dict[str, dict[str, Any]]:
     steps = defaults.steps
     counts = [count for count in (steps // 2, steps // 4, steps // 8) if count]
     fewer = {f"{count} steps": {"num_inference_steps": count} for count in counts}
-    found = {f"the model's own ({steps} steps)": {}, **{name: {"preset": name} for name in presets()}, **fewer}
+    found = {f"the model's own ({steps} steps)": {}, **{name: {"preset": name} for name in PRESETS}, **fewer}
     return {**found, "max-logit cache": {"cache": "max-logit"}, "order fades to certain": {"anneal": "linear"},
-            "likeliest token": {"temperature": 0.0}}  # fmt: skip
+            "likeliest token": {"temperature": 0.0}, "best of 4 tries": {"best_of": 4},
+            "best of 4, hierarchical": {"best_of": 4, "search": "hierarchical"}}  # fmt: skip
 
 
 def build(desk: Desk) -> None:
@@ -47,7 +48,7 @@ def build(desk: Desk) -> None:
             if not ways:
                 raise ValueError("choose at least one way")
             task = TextToImage(prompt, *size)
-            chosen = {name: settings(**table[name]) for name in ways}
+            chosen = {name: Settings(**table[name]) for name in ways}
         shown: list[Figure] = []
         for number, (name, setting) in enumerate(chosen.items()):
             job = desk.start(request, TAB, [task], setting, start)

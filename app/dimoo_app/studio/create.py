@@ -39,8 +39,8 @@ def build(desk: Desk) -> Create:
                 count = gr.Slider(1, 9, 1, step=1, label="Pictures", min_width=130, elem_id="create-count")
             seed = Seed.build(TAB)
             with gr.Accordion("How to draw it", open=False, elem_id="create-more"):
-                sampling = Sampling.build(TAB, desk.defaults)
                 sure = gr.Checkbox(False, label="Show how sure the model was of each token", elem_id="create-sure")
+                sampling = Sampling.build(TAB, desk.defaults, search=True)
             samples.row(TAB, samples.DRAWINGS, lambda _, words: words, [prompt])
         with gr.Column(scale=7, min_width=320):
             live = gr.HTML(EMPTY, elem_id="create-live")

@@ -11,6 +11,7 @@ import gradio as gr
 
 from dimoo_app.studio import figures
 from dimoo_app.studio.desk import Desk
+from dimoo_app.studio.history import handed_out
 
 FIRST = ("prompt", "task", "edit", "seed", "index", "preset", "num_inference_steps", "guidance_scale",
          "image_guidance_scale", "temperature", "width", "height", "forwards")  # fmt: skip
@@ -60,9 +61,9 @@ class Details:
 
     @staticmethod
     def showing(paths: Sequence[Path | str]) -> list[Any]:
-        """Values for `outputs`: these pictures, none of them chosen. The files themselves, so a download is exact."""
+        """Values for `outputs`: these pictures, none of them chosen. Copies of the files, so a download is exact."""
         listed = [str(path) for path in paths]
-        gallery = gr.Gallery(value=listed, selected_index=None, visible=bool(listed))
+        gallery = gr.Gallery(value=[handed_out(path) for path in listed], selected_index=None, visible=bool(listed))
         return [gallery, listed, gr.Column(visible=False)]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import gradio as gr
 import torch
 
-from dimoo_app.presets import settings
+from dimoo.settings import Settings
+from dimoo.tasks.text import within
 from dimoo_app.studio import figures
 from dimoo_app.studio.desk import Desk, spoken
 from dimoo_app.studio.pieces import pieces
 from dimoo_app.studio.recipes import Kept, kept, read_marks, recipes, say_marks
 from dimoo_app.studio.running import Buttons
-from dimoo_app.words import said
 
 TAB = "text"
 NEW, OLD, OPEN, KEPT, MARKED = "just written", "written", "open", "kept", "marked"
@@ -51,18 +51,14 @@ def build(desk: Desk) -> None:
         with spoken():
             task = Kept(prompt, length=int(length), keep=keep)
             hot = {"temperature": temperature} if temperature else {}
-            chosen = settings(**{**table[recipe](int(length)), **hot})
-        job = desk.start(request, TAB, [task], chosen, int(number or 0))
-        sample, frames = job.samples[0], [task.prepare(desk.codec).answer]
+            chosen = Settings(**{**table[recipe](int(length)), **hot})
+        job = desk.start(request, TAB, [task], chosen, int(number or 0), traced=True)
+        blank, trace = task.prepare(desk.codec).answer, job.samples[0].trace
         held = set(keep)
-        yield [desk.meter(job), view(desk, frames, held), gr.skip(), "", gr.skip(), *buttons.busy()]
         for _ in desk.follow(job):
-            if sample.ids is not None:
-                frames.append(sample.ids.cpu())
-                yield [desk.meter(job), view(desk, frames, held), gr.skip(), "", gr.skip(), *buttons.busy()]
-        if sample.ids is not None:
-            frames.append(sample.ids.cpu())
-        result = desk.result(job)
+            shown = view(desk, [blank, *trace], held)
+            yield [desk.meter(job), shown, gr.skip(), "", gr.skip(), *buttons.busy()]
+        result, frames = desk.result(job), [blank, *trace]
         told = f"{figures.seconds(result.seconds)}, {result.forwards} forwards" if result else "stopped"
         last = len(frames) - 1
         slider = gr.Slider(minimum=0, maximum=max(1, last), value=last, interactive=last > 0)
@@ -76,12 +72,14 @@ def build(desk: Desk) -> None:
         def work(request: gr.Request, last, marks: str, prompt, recipe, length, *given: Any):
             if last is None:
                 raise gr.Error("Write something first, then mark tokens of it.", print_exception=False)
-            final = said(desk.codec, last[0][-1])
+            final = within(desk.codec, last[0][-1]).tolist()
             with spoken():
                 marked = read_marks(marks, len(final))
                 if not marked:
                     raise ValueError("no tokens are marked: click some on the canvas, or write positions")
-            keep = kept(final, marked, opening, desk.codec.vocab.mask)
+                keep = kept(final, marked, opening, desk.codec.vocab.mask)
+                if len(keep) == len(final):
+                    raise ValueError("every token would be kept: mark fewer, so that something is left to write")
             yield from run(request, keep, prompt, recipe, len(final), *given)
 
         return work
@@ -91,7 +89,7 @@ def build(desk: Desk) -> None:
         if last is None:
             return gr.skip(), gr.skip()
         with spoken():
-            marked = read_marks(marks, len(said(desk.codec, last[0][-1]))) ^ {event.index + 1}
+            marked = read_marks(marks, len(within(desk.codec, last[0][-1]))) ^ {event.index + 1}
         return say_marks(marked), view(desk, last[0], last[1], marked)
 
     inputs = [prompt, recipe, length, temperature, seed]
@@ -108,7 +106,7 @@ def build(desk: Desk) -> None:
 
 def view(desk: Desk, frames: list[torch.Tensor], held: set[int], marked: set[int] = frozenset()) -> list[tuple]:
     """The last frame as (text, label) of each token; what the frame before did not have is new."""
-    now, before = (said(desk.codec, frames[at]) for at in (-1, max(-2, -len(frames))))
+    now, before = (within(desk.codec, frames[at]).tolist() for at in (-1, max(-2, -len(frames))))
     shown = []
     for place, piece in enumerate(pieces(desk.codec, frames[-1])):
         changed = now[place] != before[place]

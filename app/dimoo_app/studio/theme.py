@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -83,15 +82,15 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 """
 
 
-def dress(history: Path) -> dict[str, Any]:
-    """What `launch` and `mount_gradio_app` get alike. Only the history and the examples are readable from outside."""
+def dress() -> dict[str, Any]:
+    """What `launch` and `mount_gradio_app` get alike. Of all files only the examples are readable from outside."""
     return {
         "theme": THEME, "css": CSS, "footer_links": ["settings"], "run_history": False, "enable_monitoring": False,
-        "allowed_paths": [str(Path(history).resolve()), str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD,
+        "allowed_paths": [str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD,
         "ssr_mode": False, "show_error": True,
     }  # fmt: skip
 
 
-def mount(app: FastAPI, page: gr.Blocks, history: Path, logins: Sequence[tuple[str, str]] | None = None) -> FastAPI:
+def mount(app: FastAPI, page: gr.Blocks, logins: Sequence[tuple[str, str]] | None = None) -> FastAPI:
     """The studio at / of the API's app; routes that were there before come first."""
-    return gr.mount_gradio_app(app, page, path="/", auth=list(logins) if logins else None, **dress(history))
+    return gr.mount_gradio_app(app, page, path="/", auth=list(logins) if logins else None, **dress())
