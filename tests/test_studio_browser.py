@@ -176,8 +176,9 @@ def test_a_mask_is_painted_with_the_mouse(studio):
     for step in range(1, 9):
         page.mouse.move(box["x"] + box["width"] * (0.7 - step * 0.02), box["y"] + box["height"] * (0.7 + step * 0.01))
     page.mouse.up()
+    cells = re.compile(r"[1-9]\d* of 64 cells")        # the first stroke shows, before anything else is touched
+    api.expect(page.locator("#paint-grid")).to_contain_text(cells, timeout=PATIENCE)
     page.locator("#paint-prompt textarea, #paint-prompt input").first.fill("a red circle and a blue star")
-    api.expect(page.locator("#paint-grid")).to_contain_text(re.compile(r"[1-9]\d* of 64 cells"), timeout=PATIENCE)
     page.locator("#paint-run").click()
     api.expect(page.locator("#paint-gallery img").first).to_be_visible(timeout=PATIENCE)
     idle(page, "paint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from html import escape
 from pathlib import Path
 
 import httpx
@@ -114,9 +115,14 @@ def test_text(client, tiny):
     assert answer == tiny.ask("a star", seed=0).texts[0]
 
 
-def test_compare(studio, client):
+def test_compare(studio, client, tiny):
     shown = client.predict(prompt="a star", api_name="/compare")[0]
     assert shown.count("<figure>") == 3 and "forwards" in shown
+    made = len(History(studio[1]).recent())
+    shown = client.predict(prompt="a star", what="Words", words=["the model's own"], api_name="/compare")[0]
+    words = tiny.write("a star", seed=0).texts[0]
+    assert shown.count("<blockquote>") == 1 and (escape(words) in shown or not words)
+    assert len(History(studio[1]).recent()) == made, "only pictures are kept"
 
 
 def test_errors_say_what_to_do(client):

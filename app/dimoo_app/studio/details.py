@@ -30,7 +30,7 @@ class Details:
 
     @classmethod
     def build(cls, desk: Desk, tab: str, label: str, columns: int = 3, height: int | str | None = None) -> Details:
-        looks = ["results", *(["small-pixels"] if desk.defaults.width < figures.SMALL else [])]
+        looks = ["results", *figures.looks(desk.defaults)]
         gallery = gr.Gallery(label=label, columns=columns, height=height, object_fit="contain", format="png",
                              buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=looks,
                              interactive=False, show_label=bool(label), visible=False)  # fmt: skip

@@ -20,8 +20,11 @@ from dimoo_app.studio.running import Buttons
 
 TAB = "paint"
 BRUSH = "#0d9488"
+SIDES = ("left", "top", "right", "bottom")
 EMPTY = figures.empty("Nothing painted yet", "Choose a picture, paint over what is to be filled, say what it shows.")
 GRID = figures.empty("The token grid", "Paint: the cells that will be filled are shown here.")
+MOMENT = "() => new Promise(done => setTimeout(() => done([]), 120))"
+"""Milliseconds until a stroke is part of the editor's value."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Paint:
 
 def build(desk: Desk) -> Paint:
     original = gr.State(None)
-    with gr.Row():
-        with gr.Column(scale=6, min_width=320):
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=6, min_width=320, elem_classes="asked"):
             editor = gr.ImageEditor(
                 label="Paint over what is to be filled", type="pil", layers=False, transforms=(), format="png",
                 sources=("upload", "clipboard"), brush=gr.Brush(default_size=48, colors=[BRUSH], color_mode="fixed"),
@@ -50,15 +53,16 @@ def build(desk: Desk) -> Paint:
             prompt = gr.Textbox(label="What the whole picture shows", placeholder="a red circle and a blue star",
                                 max_lines=4, elem_id="paint-prompt")  # fmt: skip
             buttons = Buttons.build("Fill", TAB)
-            with gr.Accordion("Expand the canvas", open=False, elem_id="paint-expand"), gr.Row():
-                room = [gr.Number(0, label=f"{side}, pixels", precision=0, minimum=0, min_width=80,
-                                  elem_id=f"paint-{side}") for side in ("left", "top", "right", "bottom")]  # fmt: skip
-            seed = Seed.build(TAB)
-            with gr.Accordion("How to fill it", open=False):
-                sampling = Sampling.build(TAB, desk.defaults)
-            samples.row(TAB, samples.HOLES, lambda path, words: (*Paint.opened(path), words),
-                        [editor, original, prompt])  # fmt: skip
-        with gr.Column(scale=6, min_width=320):
+            with gr.Column(elem_classes="later"):
+                with gr.Accordion("Expand the canvas", open=False, elem_id="paint-expand"), gr.Row():
+                    room = [gr.Number(0, label=f"{side}, pixels", precision=0, minimum=0, min_width=80,
+                                      elem_id=f"paint-{side}") for side in SIDES]  # fmt: skip
+                seed = Seed.build(TAB)
+                with gr.Accordion("How to fill it", open=False):
+                    sampling = Sampling.build(TAB, desk.defaults)
+                samples.row(TAB, samples.HOLES, lambda path, words: (*Paint.opened(path), words),
+                            [editor, original, prompt])  # fmt: skip
+        with gr.Column(scale=6, min_width=320, elem_classes="made"):
             grid = gr.HTML(GRID, elem_id="paint-grid")
             live = gr.HTML(EMPTY, elem_id="paint-live")
             details = Details.build(desk, TAB, "Result", columns=2)
@@ -88,9 +92,10 @@ def build(desk: Desk) -> Paint:
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     editor.upload(upload, editor, [editor, original], **quiet)
     editor.clear(lambda: (None, GRID), None, [original, grid], **quiet)
-    # The editor keeps its first event to itself, so the way to the prompt shows the cells as well.
-    shown = [editor.change, editor.input, prompt.focus, *(part.change for part in room)]
-    gr.on(shown, preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
+    # The editor tells of a stroke before the stroke is in what it gives, so it is asked again a moment later.
+    strokes = gr.on([editor.input, editor.change], None, js=MOMENT, trigger_mode="always_last", **quiet)
+    for event in (strokes.then, *(part.change for part in room)):
+        event(preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
 
     def work(request: gr.Request, value, path, prompt: str, left, top, right, bottom, number, locked, *values: Any):
         need((value or {}).get("background") and path)

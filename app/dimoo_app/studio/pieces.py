@@ -10,7 +10,7 @@ from torch import Tensor
 from dimoo.tasks import Codec
 from dimoo.tasks.text import within
 
-OPEN = "░"
+OPEN = "▁"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def pieces(codec: Codec, ids: Tensor) -> list[Piece]:
 
 
 def so_far(codec: Codec, ids: Tensor) -> str:
-    """An answer in the making as one line: open positions are shaded blocks, what follows its end is left out."""
+    """An answer in the making as one line: open positions are blanks, what follows its end is left out."""
     vocab, words = codec.vocab, []
     answer = within(codec, ids).tolist()
     end = next((k for k, index in enumerate(answer) if index in vocab.ends), len(answer))

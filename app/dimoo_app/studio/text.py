@@ -18,33 +18,37 @@ from dimoo_app.studio.running import Buttons
 TAB = "text"
 NEW, OLD, OPEN, KEPT, MARKED = "just written", "written", "open", "kept", "marked"
 COLORS = {NEW: "#0d9488", OLD: "#64748b", OPEN: "#cbd5e1", KEPT: "#b45309", MARKED: "#7c3aed"}
+EXAMPLES = ("what color is grass?", "sudoku 1030 0241 4000 0300")
 EMPTY = figures.empty("An empty canvas", "Write a request and press Enter: the answer is written in no fixed order.")
 
 
 def build(desk: Desk) -> None:
     table, longest = recipes(desk.defaults), max(256, desk.defaults.text_length)
     state = gr.State(None)                      # (frames [(T,)], kept positions) of the last run
-    with gr.Row():
-        with gr.Column(scale=4, min_width=320):
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=4, min_width=320, elem_classes="asked"):
             prompt = gr.Textbox(label="Request", placeholder="what color is grass?", max_lines=6,
                                 elem_id="text-prompt")  # fmt: skip
             recipe = gr.Dropdown(list(table), value=next(iter(table)), label="Recipe", elem_id="text-recipe",
                                  info="Which tokens are written when.")  # fmt: skip
             buttons = Buttons.build("Write", TAB)
-            length = gr.Slider(1, longest, desk.defaults.text_length, step=1, label="Tokens")
-            with gr.Row():
-                temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature", min_width=140)
-                seed = gr.Number(0, label="Seed", precision=0, minimum=0, min_width=100)
+            with gr.Column(elem_classes="later"):
+                with gr.Accordion("How to write it", open=False):
+                    length = gr.Slider(1, longest, desk.defaults.text_length, step=1, label="Tokens")
+                    temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature",
+                                            info="0 takes the likeliest token.")  # fmt: skip
+                    seed = gr.Number(0, label="Seed", precision=0, minimum=0, info="Matters above temperature 0.")
+                gr.Examples([[words] for words in EXAMPLES], prompt, label="Or try one of these")
+        with gr.Column(scale=7, min_width=320, elem_classes="made"):
+            live = gr.HTML(EMPTY, elem_id="text-live")
+            canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
+                                        show_inline_category=False, elem_id="text-canvas")  # fmt: skip
+            back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")
             marks = gr.Textbox(label="Marked tokens", placeholder="3-5, 9", elem_id="text-marks",
                                info="Click tokens on the canvas, or write spans.")  # fmt: skip
             with gr.Row():
                 lock = gr.Button("Keep these, write the rest again", size="sm", elem_id="text-lock")
                 reopen = gr.Button("Open these, keep the rest", size="sm", elem_id="text-reopen")
-        with gr.Column(scale=7, min_width=320):
-            live = gr.HTML(EMPTY, elem_id="text-live")
-            canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
-                                        show_inline_category=False, elem_id="text-canvas")  # fmt: skip
-            back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")
             answer = gr.Textbox(label="Answer", interactive=False, elem_id="text-answer", buttons=["copy"])
 
     def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):

@@ -37,6 +37,8 @@ THEME = gr.themes.Base(
 )
 
 CSS = """
+/* split, asked, made, later: a tab's two columns. On a phone what is made follows the button, settings come last. */
+footer .divider { display: none; }
 .gradio-container { width: 100% !important; max-width: 1240px !important; margin: 0 auto !important; }
 #head { display: flex; align-items: baseline; gap: .75rem; flex-wrap: wrap; padding: .25rem 0 0; }
 #head h1 { font-size: 1.25rem; font-weight: 650; margin: 0; letter-spacing: -.01em; }
@@ -46,8 +48,11 @@ CSS = """
   justify-items: center; }
 .live figure { margin: 0; width: 100%; max-width: 22rem; }
 .live figure img { width: 100%; display: block; border-radius: .4rem; border: 1px solid var(--border-color-primary); }
+.live blockquote { margin: 0; padding: .6rem .75rem; min-height: 3rem; border-radius: .4rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }
 .live figcaption { font-size: .8rem; opacity: .8; padding: .3rem .1rem 0; overflow-wrap: anywhere; }
 .small-pixels img, .small-pixels canvas { image-rendering: pixelated; }
+.small-pixels .image-frame img { object-fit: contain !important; }
 .small-pixels .grid-wrap img, .small-pixels .thumbnail-item img { width: 100%; height: 100%; object-fit: contain; }
 .small-pixels .preview img { object-fit: contain; width: 100%; height: 100%; }
 .empty { min-height: 13rem; display: grid; place-content: center; text-align: center; gap: .3rem; opacity: .75;
@@ -64,9 +69,14 @@ table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top;
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
 .seeds { align-items: center; padding-right: .75rem; gap: .75rem; background: var(--block-background-fill); }
-.seeds button { align-self: center; }
+.seeds button { align-self: center; border-radius: var(--button-small-radius) !important; }
+.results .grid-container, .samples .grid-container, .given .grid-container { grid-template-rows: none !important;
+  grid-auto-rows: auto !important; }
+.results .gallery-item, .samples .gallery-item, .given .gallery-item { height: auto !important; }
+.given .grid-container { grid-template-columns: repeat(auto-fill, minmax(6rem, 11rem)) !important; }
 .results .grid-container { grid-template-columns: repeat(auto-fit, minmax(6rem, 12rem)) !important;
   height: auto !important; justify-content: center; }
+.results .grid-container:has(> :only-child) { grid-template-columns: minmax(6rem, 22rem) !important; }
 .results .thumbnail-item { height: auto !important; aspect-ratio: 1; }
 .samples .caption-label { display: none; }
 .samples .grid-container { grid-template-columns: repeat(auto-fill, 4.6rem) !important; height: auto !important; }
@@ -78,6 +88,11 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
   .gradio-container { padding: .5rem !important; }
   .live figure { max-width: none; }
   table.facts td:first-child { width: 6.5rem; }
+  .split { flex-direction: column !important; flex-wrap: nowrap !important; }
+  .split > * { flex: none !important; width: 100% !important; }
+  .split > .asked { display: contents !important; }
+  .split > .made { order: 1; }
+  .split .later { order: 2; }
 }
 """
 
