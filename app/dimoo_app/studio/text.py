@@ -64,6 +64,7 @@ def build(desk: Desk) -> None:
             yield [desk.meter(job), shown, gr.skip(), "", gr.skip(), *buttons.busy()]
         result, frames = desk.result(job), [blank, *trace]
         told = f"{figures.seconds(result.seconds)}, {result.forwards} forwards" if result else "stopped"
+        told += f"; {len(held)} of {task.length} tokens kept" if held else ""
         last = len(frames) - 1
         slider = gr.Slider(minimum=0, maximum=max(1, last), value=last, interactive=last > 0)
         words = result.answers[0] if result else ""
