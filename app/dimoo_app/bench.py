@@ -2,7 +2,7 @@
 
     first picture   from the command `dimoo studio` to a picture through its page, imports and loading included
     a picture       of 16 steps, through a server that runs
-    throughput      requests a second from several clients, batches of 1 against batches of up to 16
+    throughput      requests a second from several clients, batches of 1 against batches of up to --batch
 
 Servers run in processes of their own, as they do for people; the clients share the machine with them. Both servers of
 the throughput are up all the time and are asked in turn, so what else the machine does falls on both.
@@ -29,7 +29,6 @@ from typing import Any
 PROMPTS = ("a red circle", "a blue square to the left of a green star", "three yellow hearts", "a star")
 """Of unlike lengths, as people write them."""
 STEPS = 16
-BATCH = 16
 PATIENCE = 300
 """Seconds for a server to come up."""
 
@@ -37,16 +36,17 @@ PATIENCE = 300
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="dimoo-tiny")
-    parser.add_argument("--requests", type=int, default=200, help="of one measurement of the throughput")
+    parser.add_argument("--requests", type=int, default=100, help="of one measurement of the throughput")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=16, help="the largest batch of the server that makes them")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("assets/benchmarks/studio.json"))
     given = parser.parse_args(words)
     row = {
         **first_picture(given.model, given.repeats),
-        **throughput(given.model, given.requests, given.clients, given.repeats),
+        **throughput(given.model, given.requests, given.clients, given.batch, given.repeats),
         **machine(), "model": given.model, "requests": given.requests, "clients": given.clients,
-        "repeats": given.repeats,
+        "batch": given.batch, "repeats": given.repeats,
     }  # fmt: skip
     for name, value in row.items():
         print(f"{name:32} {value:.2f}" if isinstance(value, float) else f"{name:32} {value}")
@@ -70,18 +70,18 @@ def first_picture(model: str, repeats: int) -> dict[str, Any]:
             "page_seconds": median(page for _, page in waits)}  # fmt: skip
 
 
-def throughput(model: str, requests: int, clients: int, repeats: int) -> dict[str, Any]:
+def throughput(model: str, requests: int, clients: int, batch: int, repeats: int) -> dict[str, Any]:
     """Requests a second with batches of one and of many, in turn; and a picture of 16 steps."""
     flags = ("--model", model, "--no-studio", "--max-queue", str(requests))
-    rates: dict[int, list[float]] = {1: [], BATCH: []}
+    rates: dict[str, list[float]] = {"one": [], "many": []}
     with (server("serve", *flags, "--max-batch", "1") as (one, _),
-          server("serve", *flags, "--max-batch", str(BATCH)) as (many, _)):  # fmt: skip
+          server("serve", *flags, "--max-batch", str(batch)) as (many, _)):  # fmt: skip
         for address in (one, many):
             drawn(address, clients, clients)                                    # warm
         waits = [drawn(one, 1, 1, {"steps": STEPS}) for _ in range(repeats)]
         for _ in range(repeats):
-            for batch, address in zip(rates, (one, many), strict=True):
-                rates[batch].append(requests / drawn(address, requests, clients))
+            for way, address in zip(rates, (one, many), strict=True):
+                rates[way].append(requests / drawn(address, requests, clients))
     single, batched = (median(found) for found in rates.values())
     pairs = [b / a for a, b in zip(*rates.values(), strict=True)]
     return {
