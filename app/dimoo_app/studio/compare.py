@@ -52,7 +52,7 @@ def build(desk: Desk) -> None:
             seed = Seed.build(TAB)
         with gr.Column(scale=1, min_width=280):
             buttons = Buttons.build("Compare", TAB)
-    live = gr.HTML(EMPTY, elem_id="compare-live")
+    live = gr.HTML(EMPTY, elem_id="compare-live", padding=False)
 
     def offer(what: str):
         return [*(gr.CheckboxGroup(visible=name == what) for name in tables), gr.Textbox(placeholder=EXAMPLES[what])]

@@ -44,7 +44,7 @@ def build(desk: Desk) -> Create:
                     sampling = Sampling.build(TAB, desk.defaults, search=True)
                 samples.row(TAB, samples.DRAWINGS, lambda _, words: words, [prompt])
         with gr.Column(scale=7, min_width=320, elem_classes="made"):
-            live = gr.HTML(EMPTY, elem_id="create-live")
+            live = gr.HTML(EMPTY, elem_id="create-live", padding=False)
             details = Details.build(desk, TAB, "Pictures")
 
     def draw(request: gr.Request, prompt: str, size: str, count: int, number, locked, sure: bool, *values: Any):

@@ -61,7 +61,7 @@ def build(desk: Desk) -> EditTab:
                     sampling = Sampling.build(TAB, desk.defaults, "edit")
                 samples.row(TAB, samples.EDITS, lambda path, words: (path, words), [image, prompt])
         with gr.Column(scale=7, min_width=320, elem_classes="made"):
-            live = gr.HTML(EMPTY, elem_id="edit-live")
+            live = gr.HTML(EMPTY, elem_id="edit-live", padding=False)
             slider = gr.ImageSlider(label="Before and after", visible=False, interactive=False, max_height=460,
                                     format="png", elem_id="edit-slider", elem_classes=small, buttons=[])  # fmt: skip
             details = Details.build(desk, TAB, "Result", columns=4)

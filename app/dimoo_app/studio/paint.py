@@ -63,8 +63,8 @@ def build(desk: Desk) -> Paint:
                 samples.row(TAB, samples.HOLES, lambda path, words: (*Paint.opened(path), words),
                             [editor, original, prompt])  # fmt: skip
         with gr.Column(scale=6, min_width=320, elem_classes="made"):
-            grid = gr.HTML(GRID, elem_id="paint-grid")
-            live = gr.HTML(EMPTY, elem_id="paint-live")
+            grid = gr.HTML(GRID, elem_id="paint-grid", padding=False)
+            live = gr.HTML(EMPTY, elem_id="paint-live", padding=False)
             details = Details.build(desk, TAB, "Result", columns=2)
 
     def upload(request: gr.Request, value: dict[str, Any]):

@@ -40,7 +40,7 @@ def build(desk: Desk) -> None:
                     seed = gr.Number(0, label="Seed", precision=0, minimum=0, info="Matters above temperature 0.")
                 gr.Examples([[words] for words in EXAMPLES], prompt, label="Or try one of these")
         with gr.Column(scale=7, min_width=320, elem_classes="made"):
-            live = gr.HTML(EMPTY, elem_id="text-live")
+            live = gr.HTML(EMPTY, elem_id="text-live", padding=False)
             canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
                                         show_inline_category=False, elem_id="text-canvas")  # fmt: skip
             back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")

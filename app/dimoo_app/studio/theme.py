@@ -69,7 +69,7 @@ table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top;
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
 .seeds { align-items: center; padding-right: .75rem; gap: .75rem; background: var(--block-background-fill); }
-.seeds button { align-self: center; border-radius: var(--button-small-radius) !important; }
+.seeds.seeds button { align-self: center; border-radius: var(--button-small-radius) !important; }
 .results .grid-container, .samples .grid-container, .given .grid-container { grid-template-rows: none !important;
   grid-auto-rows: auto !important; }
 .results .gallery-item, .samples .gallery-item, .given .gallery-item { height: auto !important; }
@@ -85,7 +85,9 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .results .gallery-container:has(.preview) { min-height: 25rem; }
 .samples { min-height: 0 !important; }
 @media (max-width: 640px) {
-  .gradio-container { padding: .5rem !important; }
+  .gradio-container, .gradio-container main { padding: .25rem !important; }
+  #tabs .tab-container button { padding: 0 .3rem !important; font-size: .85rem; }
+  .empty { min-height: 8rem; }
   .live figure { max-width: none; }
   table.facts td:first-child { width: 6.5rem; }
   .split { flex-direction: column !important; flex-wrap: nowrap !important; }
