@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import gradio as gr
 
@@ -36,6 +36,13 @@ def variants(defaults: Defaults) -> dict[str, Fields]:
             "best of 4, hierarchical": {"best_of": 4, "search": "hierarchical"}}  # fmt: skip
 
 
+def first(table: Mapping[str, Fields]) -> list[str]:
+    """What is compared unless people choose: the plain way and the two quickest presets, or what comes first."""
+    plain, *others = table
+    presets = [name for name in others if name in PRESETS]
+    return [plain, *(presets[-2:] or others[:2])]
+
+
 def build(desk: Desk) -> None:
     size, length = (desk.defaults.height, desk.defaults.width), desk.defaults.text_length
     texts: dict[str, Callable[[int], Fields]] = recipes(desk.defaults)
@@ -45,7 +52,7 @@ def build(desk: Desk) -> None:
             prompt = gr.Textbox(label="Prompt", placeholder=EXAMPLES[PICTURES], elem_id="compare-prompt")
         with gr.Column(scale=1, min_width=200):
             what = gr.Radio(list(tables), value=PICTURES, label="What is made", elem_id="compare-what")
-    ways = [gr.CheckboxGroup(list(table), value=list(table)[:3], label="Ways", visible=name == PICTURES,
+    ways = [gr.CheckboxGroup(list(table), value=first(table), label="Ways", visible=name == PICTURES,
                              elem_id=f"compare-ways-{name.lower()}") for name, table in tables.items()]  # fmt: skip
     with gr.Row():
         with gr.Column(scale=2, min_width=280):

@@ -41,15 +41,16 @@ def build(desk: Desk) -> None:
                 gr.Examples([[words] for words in EXAMPLES], prompt, label="Or try one of these")
         with gr.Column(scale=7, min_width=320, elem_classes="made"):
             live = gr.HTML(EMPTY, elem_id="text-live", padding=False)
-            canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
-                                        show_inline_category=False, elem_id="text-canvas")  # fmt: skip
-            back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")
-            marks = gr.Textbox(label="Marked tokens", placeholder="3-5, 9", elem_id="text-marks",
-                               info="Click tokens on the canvas, or write spans.")  # fmt: skip
-            with gr.Row():
-                lock = gr.Button("Keep these, write the rest again", size="sm", elem_id="text-lock")
-                reopen = gr.Button("Open these, keep the rest", size="sm", elem_id="text-reopen")
-            answer = gr.Textbox(label="Answer", interactive=False, elem_id="text-answer", buttons=["copy"])
+            with gr.Column(visible=False) as panel:
+                canvas = gr.HighlightedText(label="Canvas", color_map=COLORS, combine_adjacent=False, show_legend=True,
+                                            show_inline_category=False, elem_id="text-canvas")  # fmt: skip
+                back = gr.Slider(0, 1, 1, step=1, label="Look back: step", interactive=False, elem_id="text-back")
+                marks = gr.Textbox(label="Marked tokens", placeholder="3-5, 9", elem_id="text-marks",
+                                   info="Click tokens on the canvas, or write spans.")  # fmt: skip
+                with gr.Row():
+                    lock = gr.Button("Keep these, write the rest again", size="sm", elem_id="text-lock")
+                    reopen = gr.Button("Open these, keep the rest", size="sm", elem_id="text-reopen")
+                answer = gr.Textbox(label="Answer", interactive=False, elem_id="text-answer", buttons=["copy"])
 
     def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):
         with spoken():
@@ -61,14 +62,15 @@ def build(desk: Desk) -> None:
         held = set(keep)
         for _ in desk.follow(job):
             shown = view(desk, [blank, *trace], held)
-            yield [desk.meter(job), shown, gr.skip(), "", gr.skip(), *buttons.busy()]
+            yield [desk.meter(job), shown, gr.skip(), "", gr.skip(), gr.Column(visible=True), *buttons.busy()]
         result, frames = desk.result(job), [blank, *trace]
         told = f"{figures.seconds(result.seconds)}, {result.forwards} forwards" if result else "stopped"
         told += f"; {len(held)} of {task.length} tokens kept" if held else ""
         last = len(frames) - 1
         slider = gr.Slider(minimum=0, maximum=max(1, last), value=last, interactive=last > 0)
         words = result.answers[0] if result else ""
-        yield [figures.done(told), view(desk, frames, held), slider, words, (frames, held), *buttons.free()]
+        shown = view(desk, frames, held)
+        yield [figures.done(told), shown, slider, words, (frames, held), gr.skip(), *buttons.free()]
 
     def write(request: gr.Request, prompt: str, recipe: str, length: int, temperature: float, number):
         yield from run(request, {}, prompt, recipe, length, temperature, number)
@@ -98,7 +100,7 @@ def build(desk: Desk) -> None:
         return say_marks(marked), view(desk, last[0], last[1], marked)
 
     inputs = [prompt, recipe, length, temperature, seed]
-    outputs = [live, canvas, back, answer, state, *buttons.outputs]
+    outputs = [live, canvas, back, answer, state, panel, *buttons.outputs]
     buttons.wire(desk, write, inputs, outputs, prompt)
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     for button, opening in ((lock, False), (reopen, True)):
