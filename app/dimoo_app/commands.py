@@ -30,6 +30,7 @@ def studio(serving: Serving, machine: Machine, share: bool = False, browser: boo
         _, address, public = page.launch(
             server_name=serving.host, server_port=serving.port or STUDIO_PORT, auth=logins, share=share,
             inbrowser=browser, prevent_thread_lock=True, quiet=True, **dress(),
+            _frontend=False,                    # or it visits itself and gives up behind a proxy, or after 3 seconds
         )  # fmt: skip
         console.note(f"studio with {session.model}: {public or address}  ({time.perf_counter() - began:.1f} s); "
                      f"pictures in {serving.history}; Ctrl-C ends")  # fmt: skip
