@@ -79,7 +79,7 @@ def finetune(model: str, data: Path, recipe: str, out: Path, steps: int | None) 
 
 def evaluate(
     model: str, per_kind: int | None, seed: int | None, world: str, parts: list[str] | None, settings: dict,
-    out: Path | None, sheet: Path | None,
+    preset: str, out: Path | None, sheet: Path | None,
 ) -> None:  # fmt: skip
     """Score a checkpoint: on the committed facts, or for a seed or another world on others.
 
@@ -99,7 +99,7 @@ def evaluate(
     else:
         facts = evaluation.draw_facts(shown, seed or 0, per_kind or PER_KIND, chosen)
     pipeline = DiMOOPipeline.from_pretrained(model)
-    scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet)
+    scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet, preset)
     if out:
         scores.write(out)
 
@@ -108,7 +108,7 @@ def gates(model: str, vq_folder: Path | None, count: int, seed: int, out: Path |
     """Measure an image tokenizer, of a checkpoint or in a folder of its own; whether every gate is reached."""
     from diffusers import VQModel
 
-    from dimoo.checkpoint import locate
+    from dimoo.locate import locate
     from dimoo_training.evaluation.tokenizer import measure
     from tokenizers_vq import VQImageTokenizer
 

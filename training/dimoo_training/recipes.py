@@ -40,6 +40,8 @@ class Course:
     save_every_seconds: float = 180.0
     log_every: int = 25
     seed: int = 0
+    emphasis: dict[str, float] = field(default_factory=dict)
+    """Kind of example -> factor of its loss; 1 for kinds that are not named."""
 
     def optimiser(self, model: nn.Module) -> Optimiser:
         return Optimiser(model, self.lr)
@@ -58,13 +60,15 @@ class SFTRecipe(Course):
     """Share of the run on the first world alone; from there on it keeps `easy_share`."""
     easy_share: float = 0.2
     always: dict[str, Shape] = field(default_factory=lambda: {
-        "draw": (22, 100), "edit": (8, 172), "answer": (26, 184), "puzzle": (14, 76),
+        "draw": (22, 100), "edit": (8, 172), "answer": (22, 216), "puzzle": (14, 76),
     })  # fmt: skip
     """Kinds in every step, and the (examples, tokens) of their batch; longer examples are left out."""
     in_turn: dict[str, Shape] = field(default_factory=lambda: {
         "full": (8, 126), "dense": (8, 172), "control": (6, 232), "subject": (8, 172), "style": (6, 232),
     })  # fmt: skip
     """Kinds of which each step has one."""
+    emphasis: dict[str, float] = field(default_factory=lambda: {"answer": 3.0, "puzzle": 1.5})
+    """Answers and puzzles are learned last: few of their tokens teach anything, and pictures have larger gradients."""
     workers: int = 0
     """Processes that make batches ahead of the steps; 0: made in the run itself."""
 
@@ -109,7 +113,7 @@ def tiny() -> SFTRecipe:
 
 def small() -> SFTRecipe:
     """dimoo-small: 128x128 pictures, 31M parameters; sized for eight minutes of one H200 with 16 cores."""
-    always = {"draw": (224, 100), "edit": (80, 172), "answer": (112, 184), "puzzle": (96, 76)}
+    always = {"draw": (224, 100), "edit": (80, 172), "answer": (96, 216), "puzzle": (96, 76)}
     in_turn = {"full": (112, 126), "dense": (80, 172), "control": (64, 232), "subject": (80, 172), "style": (64, 232)}
     return SFTRecipe(
         shape=dict(SMALL_SHAPE), scale=2, books={"first": SMALL_BOOK, "full": SMALL_BOOK}, always=always,
