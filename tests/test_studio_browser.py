@@ -178,7 +178,9 @@ def test_a_mask_is_painted_with_the_mouse(studio):
     canvas.wait_for()
     page.wait_for_timeout(5000)         # the editor takes files only once its canvas is drawn
     page.locator("#paint-editor input[type=file]").first.set_input_files(samples.picture("circle"))
-    page.wait_for_timeout(5000)
+    grid = page.locator("#paint-grid")
+    api.expect(grid).to_contain_text("0 of 64 cells", timeout=PATIENCE)
+    page.wait_for_timeout(2000)         # the server has the picture; the editor is about to show it
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7)
     page.mouse.down()
@@ -186,7 +188,7 @@ def test_a_mask_is_painted_with_the_mouse(studio):
         page.mouse.move(box["x"] + box["width"] * (0.7 - step * 0.02), box["y"] + box["height"] * (0.7 + step * 0.01))
     page.mouse.up()
     cells = re.compile(r"[1-9]\d* of 64 cells")        # the first stroke shows, before anything else is touched
-    api.expect(page.locator("#paint-grid")).to_contain_text(cells, timeout=PATIENCE)
+    api.expect(grid).to_contain_text(cells, timeout=PATIENCE)
     page.locator("#paint-prompt textarea, #paint-prompt input").first.fill("a red circle and a blue star")
     page.locator("#paint-run").click()
     api.expect(page.locator("#paint-gallery img").first).to_be_visible(timeout=PATIENCE)

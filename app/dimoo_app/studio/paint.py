@@ -11,7 +11,8 @@ from PIL import Image, ImageChops
 
 from dimoo.cli.requests import Filling, parameters
 from dimoo.images import load_image, load_mask
-from dimoo.tasks import Inpaint, expand
+from dimoo.sizes import fit
+from dimoo.tasks import Inpaint, expand, mask_cells
 from dimoo_app.studio import figures, samples
 from dimoo_app.studio.controls import Sampling, Seed, seed_of
 from dimoo_app.studio.desk import Desk, need, spoken
@@ -76,25 +77,23 @@ def build(desk: Desk) -> Paint:
             path = history.folder / history.source(picture).path
         return Paint.opened(path)
 
-    def preview(value: dict[str, Any], path: str | None, *room: float):
+    def preview(value: dict[str, Any] | None, path: str | None, *room: float):
         """The cells that the mask comes to, before anything is run."""
-        if not (path and value and value.get("background")):
+        if not path:
             return GRID
         picture, mask = hole(value, path, room)
-        if mask.getextrema()[1] == 0:
-            return GRID
-        task = Inpaint("preview", picture, mask)
-        row = task.prepare(desk.codec)
-        cells = desk.codec.vocab.cells(row.answer[1:-1], *task.grid) == desk.codec.vocab.mask
+        codec = desk.codec
+        fitted = fit(picture, codec.image_side, codec.images.ratio)
+        cells = mask_cells(Inpaint("preview", picture, mask).hole_at(fitted.size, codec), codec.images.ratio)
         words = f"{int(cells.sum())} of {cells.numel()} cells will be filled"
-        return figures.stage([figures.Figure(figures.marked(task.source, cells), words)])
+        return figures.stage([figures.Figure(figures.marked(fitted, cells), words)])
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     editor.upload(upload, editor, [editor, original], **quiet)
     editor.clear(lambda: (None, GRID), None, [original, grid], **quiet)
     # The editor tells of a stroke before the stroke is in what it gives, so it is asked again a moment later.
     strokes = gr.on([editor.input, editor.change], None, js=MOMENT, trigger_mode="always_last", **quiet)
-    for event in (strokes.then, *(part.change for part in room)):
+    for event in (strokes.then, original.change, *(part.change for part in room)):
         event(preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
 
     def work(request: gr.Request, value, path, prompt: str, left, top, right, bottom, number, locked, *values: Any):
@@ -125,11 +124,11 @@ def build(desk: Desk) -> Paint:
     return Paint(details, editor, original)
 
 
-def hole(value: dict[str, Any], path: str, room) -> tuple[Image.Image, Image.Image]:
+def hole(value: dict[str, Any] | None, path: str, room) -> tuple[Image.Image, Image.Image]:
     """The picture at its own size and the mask of what is painted (255 where to fill), with room around both."""
     picture = load_image(path)
     mask = Image.new("L", picture.size, 0)
-    for layer in value["layers"]:
+    for layer in (value or {}).get("layers") or ():
         mask = ImageChops.lighter(mask, load_mask(layer, size=picture.size))
     room = [int(side or 0) for side in room]
     if not any(room):
