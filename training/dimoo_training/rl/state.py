@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,15 +47,10 @@ class AlignmentRun:
 
 
 class Saver:
-    """Writes out/state.pt now and then; `write_checkpoint` is called with the averaged weights in the model."""
+    """Writes out/state.pt; `write_checkpoint` is called with the averaged weights in the model."""
 
     def __init__(self, run: AlignmentRun, path: Path, accelerator: Accelerator, write_checkpoint: Callable[[], None]):
         self.run, self.path, self.accelerator, self.write_checkpoint = run, path, accelerator, write_checkpoint
-        self.saved = time.time()
-
-    def save_if_due(self, seconds: float) -> None:
-        if time.time() - self.saved > seconds:
-            self.save()
 
     def save(self) -> None:
         if self.accelerator.is_main_process:
@@ -64,7 +58,6 @@ class Saver:
             with self.run.ema.swapped_into(self.run.trained):
                 self.write_checkpoint()
         self.accelerator.wait_for_everyone()
-        self.saved = time.time()
 
 
 def export(pipeline: DiMOOPipeline, adapted, folder: Path) -> None:

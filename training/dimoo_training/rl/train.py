@@ -24,8 +24,10 @@ The oracle's opinion of every round is logged and never used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,12 +38,11 @@ from torch import nn
 
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.resolve import resolve
-from dimoo.sampling import EarlyRejection
 from dimoo.settings import Settings
 from dimoo_training.optimiser import warmup_then_decay
 from dimoo_training.rl import journal as j
 from dimoo_training.rl.adapters import Adam, PartNorms, Trained, WithoutAdapters, adapt, frozen_copy
-from dimoo_training.rl.context import Context, Round
+from dimoo_training.rl.context import Context, Piece, Round
 from dimoo_training.rl.judge import Judge
 from dimoo_training.rl.likelihood import Learner
 from dimoo_training.rl.recipes import RLRecipe
@@ -50,6 +51,7 @@ from dimoo_training.rl.rollout import check, roll_out
 from dimoo_training.rl.state import AlignmentRun, Saver, export
 from dimoo_training.rl.subjects import SUBJECTS, Request, Subject, as_tensor, grouped
 from dimoo_training.rl.updates import RULES
+from dimoo_training.sft import Clock as Due
 from dimoo_training.sft import NotFinite
 
 
@@ -70,22 +72,24 @@ def align(
     subject: Subject = made(resolve(recipe.subject, SUBJECTS, "subject"))
     policy = Policy.of(pipeline, recipe, subject, accelerator.device)
     learner = accelerator.prepare(Learner(pipeline.model))
-    context = Context(recipe, learner, pipeline.model, policy.reference, subject.part, supervised, drop=count == 1)
+    most = partial(largest, accelerator) if count > 1 else int
+    context = Context(recipe, learner, pipeline.model, policy.reference, subject.part, supervised, most)
     rule = resolve(recipe.rule, RULES, "rule")(context)
     trained = Trained(pipeline.model)
     run = AlignmentRun(trained, Adam(trained, recipe.lr), recipe.ema, subject.kinds)
     if state.exists():
         run.restore(state)
     saver = Saver(run, state, accelerator, lambda: export(pipeline, policy.adapted, out / "checkpoint"))
+    due = Due(recipe.save_every_seconds, accelerator)
     norms = PartNorms(run.optimiser.parameters) if recipe.norms_by_part else None
     journal = j.Journal(out, run.step, recipe.iterations, log) if main else None
     clock = j.Clock()
     while run.step < recipe.iterations:
         rng = np.random.default_rng([recipe.seed, run.step, rank])              # of this round: resuming is a counter
-        with clock("rollout"):
+        with clock("rollout"), accelerator.autocast():
             requests = subject.draw(recipe.prompts, run.curriculum.mix(), policy.judge, pipeline.defaults, rng)
             rollout = policy.roll_out(requests, (run.step * count + rank) * recipe.prompts * recipe.group)
-        with clock("reward"):
+        with clock("reward"), accelerator.autocast():
             samples = Samples.of(rollout, requests, pipeline.codec, policy.judge, recipe.options)
             rewards, parts = total(samples, recipe.rewards)
             measured = as_tensor(REWARDS[subject.measure](samples)) if subject.measure else None
@@ -105,7 +109,8 @@ def align(
             journal.write(run.step, j.mean_over_processes(everyone))
             if run.step % recipe.sheet_every == 0:
                 j.save_sheet(out, run.step, samples, subject.part, rewards, measured)
-        saver.save_if_due(recipe.save_every_seconds)
+        if due.rings():
+            saver.save()
     saver.save()
     if main:
         journal.close()
@@ -116,8 +121,10 @@ def align(
 def update(rule, round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator: Accelerator, norms) -> float:
     """The optimiser steps of one round; returns the largest gradient norm. Raises NotFinite before a bad step."""
     scale, largest = warmup_then_decay(run.step / recipe.iterations, recipe.warmup, decay=0.2), 0.0
-    for pieces in rule.steps(round):
-        for piece in pieces:
+    with accelerator.autocast():
+        steps = list(rule.steps(round))                         # what is read from the policy as it sampled
+    for pieces in steps:
+        for piece in within(accelerator.autocast, pieces):
             if not torch.isfinite(piece.loss):
                 prompts = [request.truth for request in round.samples.requests[:: recipe.group]]
                 raise NotFinite(
@@ -130,6 +137,21 @@ def update(rule, round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator:
                 norms.hear(piece.part, before)
         largest = max(largest, run.optimiser.step(scale, recipe.clip_norm))
     return largest
+
+
+def within(context: Callable[[], AbstractContextManager], items: Iterator[Piece]) -> Iterator[Piece]:
+    """The items, each made inside a context of its own: autocast forgets its casts before the weights change."""
+    while True:
+        with context():
+            item = next(items, None)
+        if item is None:
+            return
+        yield item
+
+
+def largest(accelerator: Accelerator, number: int) -> int:
+    """Of a number over all processes."""
+    return int(accelerator.gather(torch.tensor([number], device=accelerator.device)).max())
 
 
 @dataclass
@@ -145,13 +167,14 @@ class Policy:
 
     @classmethod
     def of(cls, pipeline: DiMOOPipeline, recipe: RLRecipe, subject: Subject, device: torch.device) -> Policy:
+        torch.manual_seed(recipe.seed)                                          # of new adapters
         model = pipeline.model.to(device).train()
         adapted = adapt(model, recipe.lora) if recipe.lora else None
         reference = WithoutAdapters(adapted) if adapted else frozen_copy(model)
         if recipe.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         judges = {"frozen": reference, "live": model}
-        judge = Judge(resolve(recipe.judge, judges, "judge"), pipeline.codec)
+        judge = Judge(resolve(recipe.judge, judges, "judge"), pipeline.codec, recipe.ask)
         kinds = {"image": "draw", "text": "text"}
         settings = Settings(**recipe.settings).filled(pipeline.defaults, kinds[subject.part])
         check(settings)
@@ -159,13 +182,10 @@ class Policy:
 
     def roll_out(self, requests: list[Request], index: int):
         """Groups of answers to the requests, as one batch."""
-        scheduler = self.settings.scheduler()
-        if self.recipe.reject is not None:
-            scheduler = replace(scheduler, reject=EarlyRejection(self.recipe.reject, ramp="doubling"))
+        tasks = [request.task for request in requests]
         return roll_out(
-            self.pipeline.model, self.pipeline.codec, [request.task for request in requests], self.recipe.group,
-            self.settings, self.recipe.seed, index, scheduler,
-        )  # fmt: skip
+            self.pipeline.model, self.pipeline.codec, tasks, self.recipe.group, self.settings, self.recipe.seed, index
+        )
 
 
 def made(variant):
