@@ -1,12 +1,13 @@
 """What a difference is worth, and the files the experiments leave."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from dimoo_training.rl import compare, experiments, report, runs
+from dimoo_training.rl import compare, experiments, report, runs, tune
 from dimoo_training.rl.recipes import self_grpo
 
 
@@ -64,6 +65,29 @@ def test_what_must_not_get_worse_is_paired_too(world64, monkeypatch):
         assert len(found) > 5 and {x.shape for x in found.values()} == {(1, 1)}
 
 
+def test_the_judge_is_measured_in_both_ways_to_ask(world64):
+    found = compare.reading(world64, per_kind=1)
+    assert set(found) == {"letters", "letters/unseen", "words", "words/unseen"}
+    assert all(0 <= share <= 1 for share in found.values())
+
+
+def test_tuning_compares_short_runs(tiny_folder, tmp_path):
+    short = replace(
+        runs.RUNS["sudoku"].recipe(), iterations=3, prompts=1, group=2, sft_share=0.0, precision="no",
+        rewards={"answer_format": 1.0},
+    )  # fmt: skip
+    rows = tune.tune(str(tiny_folder), short, "lr", [1e-3, 1e-2], tmp_path, lambda words: None)
+    assert [row["lr"] for row in rows] == ["0.001", "0.01"] and {"reward", "solved", "ties", "seconds"} <= set(rows[0])
+    with pytest.raises(ValueError, match=r"no 'rate'.*lr"):
+        tune.tune(str(tiny_folder), short, "rate", [1], tmp_path)
+    assert tune.read("1e-4") == 1e-4 and tune.read("words") == "words" and tune.read("[0.1]") == [0.1]
+
+
+def test_what_rose_is_told_with_its_error():
+    entries = [{"reward": 0.1 * (k // 3), **dict.fromkeys(tune.PHASES, 1.0)} for k in range(9)]
+    assert tune.summary(entries) == {"reward": "+20.0 ± 0.0", "seconds": "3.0"}
+
+
 def test_the_control_gets_as_much_compute():
     recipe = runs.supervised(self_grpo())
     assert recipe.rule == "sft" and recipe.iterations == self_grpo().iterations
@@ -104,6 +128,7 @@ def test_the_table_grows_with_every_run_and_what_is_done_is_not_done_again(rng, 
 
     for name, stub in (("align", align), ("measure", measure), ("DiMOOPipeline", Loading)):
         monkeypatch.setattr(experiments, name, stub)
+    monkeypatch.setattr(compare, "reading", lambda *given: {"letters": 0.5, "letters/unseen": 0.25})
     monkeypatch.setattr(experiments.Rehearsal, "of", lambda *given: None)
     found = {"hierarchical 8": {"scores": {"mean": 0.5}, "forwards": 30.0}}
     monkeypatch.setattr(experiments, "searches", lambda *given: found)
@@ -114,11 +139,11 @@ def test_the_table_grows_with_every_run_and_what_is_done_is_not_done_again(rng, 
         experiments.main(["--model", "m", "--out", str(tmp_path), "--work", str(tmp_path / "work"), *asked])
     assert [(r.seed, r.subject, r.iterations) for r in trained] == [
         (0, "drawings", 5), (1, "drawings", 5), (0, "sudoku", 5)]  # fmt: skip
-    assert [sum("(" in line for line in lines) for lines in seen[:5]] == [0, 1, 2, 3, 3]
+    assert [sum(" to " in line for line in lines) for lines in seen[:5]] == [0, 1, 2, 3, 3]
     main_runs = [name for name, experiment in runs.RUNS.items() if not experiment.extra]
     results = json.loads((tmp_path / "results.json").read_text())
     assert [row["run"] for row in results["runs"]] == main_runs
-    assert set(results["search"]) == {"base", "self-grpo"}
+    assert set(results["search"]) == {"base", "self-grpo"} and results["judge"]["letters"] == 0.5
     assert sum("not measured" in line for line in seen[-1]) == len(main_runs) - 3
     assert Image.open(tmp_path / "curves.png").width > 800
 

@@ -174,19 +174,19 @@ def test_a_round_without_a_difference_moves_nothing(tiny, tmp_path, monkeypatch,
     assert log_of(tmp_path)[-1]["ties"] == 1.0
 
 
-def test_continued_supervised_training_is_a_rule(world64, tmp_path):
-    vocab = world64.codec.vocab
+def sentences(vocab):
+    """A supervised batch, always the same."""
     shape = (2, 12)
+    ids, weight = torch.full(shape, vocab.image_offset), torch.zeros(shape)
+    weight[:, 3:6] = 1.0
+    mask = torch.ones(shape, dtype=torch.bool)
+    batch = {"input_ids": ids.masked_fill(weight > 0, vocab.mask), "labels": ids, "weight": weight, "key_mask": mask}
+    return lambda rng: batch
 
-    def supervised(rng):
-        ids = torch.full(shape, vocab.image_offset)
-        weight = torch.zeros(shape)
-        weight[:, 3:6] = 1.0
-        hidden = ids.masked_fill(weight > 0, vocab.mask)
-        return {"input_ids": hidden, "labels": ids, "weight": weight, "key_mask": torch.ones(shape, dtype=torch.bool)}
 
+def test_continued_supervised_training_is_a_rule(world64, tmp_path):
     recipe = replace(MICRO, rule="sft", sft_batches=3, lr=1e-2, iterations=4, subject=Drawings(limit=None))
-    align(world64, recipe, tmp_path, supervised, log=quiet)
+    align(world64, recipe, tmp_path, sentences(world64.codec.vocab), log=quiet)
     losses = [entry["sft_loss"] for entry in log_of(tmp_path)]
     assert losses[-1] < losses[0]
 
@@ -252,8 +252,10 @@ def aligned(recipe, folder, out, dies=False):
         if dies and words.startswith("iteration 2"):
             os._exit(9)
 
-    pipeline = align(DiMOOPipeline.from_pretrained(folder), recipe, out, log=log)
-    torch.save(pipeline.model.state_dict(), out / f"{os.environ['RANK']}.pt")
+    pipeline = DiMOOPipeline.from_pretrained(folder)
+    align(pipeline, recipe, out, sentences(pipeline.codec.vocab) if recipe.sft_share else None, log)
+    if not recipe.shards:
+        torch.save(pipeline.model.state_dict(), out / f"{os.environ['RANK']}.pt")
 
 
 def weights_of(out, rank):
@@ -292,6 +294,29 @@ def test_two_processes_that_were_killed_go_on(tiny_folder, tmp_path):
     assert in_processes(2, aligned, recipe, tiny_folder, killed) == [0, 0]
     assert same_weights(weights_of(whole, 0), weights_of(killed, 1))
     assert without_times(log_of(whole)) == without_times(log_of(killed))
+
+
+@pytest.mark.parametrize("change", [{}, {"lora": 4}], ids=["all", "adapters"])
+def test_shards_learn_as_whole_weights_do_and_go_on_after_a_kill(tiny_folder, tmp_path, change):
+    recipe = replace(
+        TOY, iterations=3, group=4, save_every_seconds=-1, rewards={"turns": 1.0}, sft_share=0.5, beta_image=0.1,
+        norms_by_part=True, **change,
+    )  # fmt: skip
+    whole, shards, killed = (tmp_path / name for name in ("whole", "shards", "killed"))
+    assert in_processes(2, aligned, recipe, tiny_folder, whole) == [0, 0]
+    sharded = replace(recipe, shards=True)
+    assert in_processes(2, aligned, sharded, tiny_folder, shards) == [0, 0]
+    for name in ("reward", "sft_loss", "kl_image", "grad_norm", "grad_norm/image"):
+        one, two = ([entry[name] for entry in log_of(folder)] for folder in (whole, shards))
+        assert one == pytest.approx(two, rel=2e-2, abs=1e-4), name
+    ends = [DiMOOPipeline.from_pretrained(folder / "checkpoint").model.state_dict() for folder in (whole, shards)]
+    assert all(torch.allclose(value, ends[1][name], atol=2e-2) for name, value in ends[0].items())
+    dead, orphan = in_processes(2, aligned, sharded, tiny_folder, killed, True)
+    assert dead == 9 and orphan != 0
+    assert in_processes(2, aligned, sharded, tiny_folder, killed) == [0, 0]
+    assert without_times(log_of(killed)) == without_times(log_of(shards))
+    again = DiMOOPipeline.from_pretrained(killed / "checkpoint").model.state_dict()
+    assert same_weights(again, ends[1])
 
 
 def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):

@@ -13,8 +13,12 @@ from dimoo.tasks import Ask, TextToImage
 from dimoo_training.evaluation import committed_facts
 from dimoo_training.evaluation.measures import MEASURES, answered
 from dimoo_training.evaluation.sitting import Sitting, chunks, read
+from dimoo_training.pictures import encode
 from dimoo_training.puzzles import PUZZLES
+from dimoo_training.rl.judge import FORMS, Judge, right_places
 from dimoo_training.rl.recipes import ASCENDING, DRAWING
+from dimoo_training.rl.subjects import letters_right
+from dimoo_training.world.scene import SIDE_PX
 
 SEEDS = (0, 1, 2, 3)
 GREEDY = ASCENDING | {"temperature": 0.0}
@@ -61,6 +65,22 @@ def questions(pipeline: DiMOOPipeline, per_kind: int | None = None) -> Outcomes:
     asked = committed_facts(["qa"], per_kind)["qa"]
     return {kind: np.array(answered(sitting, items, [sitting.picture(a.scene) for a in items]))[:, None]
             for kind, items in asked.items()}  # fmt: skip
+
+
+def reading(pipeline: DiMOOPipeline, per_kind: int | None = None) -> dict[str, float]:
+    """How often each way to ask finds the right choice, about true pictures and, after a slash, about none."""
+    asked = [item for items in committed_facts(["qa"], per_kind)["qa"].values() for item in items]
+    questions, codec = [item.question for item in asked], pipeline.codec
+    side = pipeline.defaults.height
+    codes = encode(codec.images, [item.scene for item in asked], side // SIDE_PX)
+    images = [codec.vocab.lay_out(grid) for grid in codes]
+    found = {}
+    for ask in FORMS:
+        judge = Judge(pipeline.model, codec, ask)
+        for name, said in ((ask, judge.probabilities(questions, images)),
+                           (f"{ask}/unseen", judge.unseen(questions, *codes.shape[1:]))):  # fmt: skip
+            found[name] = float(letters_right(said, right_places(questions))[1].float().mean())
+    return found
 
 
 def edits(pipeline: DiMOOPipeline, per_kind: int | None = None) -> Outcomes:

@@ -151,15 +151,19 @@ def publish(place: Place) -> None:
     """The files of the table, from what there is."""
     found = {name: place.run(name) / "search.json" for name in SEARCHED}
     made = {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
-    write_table(place.out, place.model, rows(place), made)
+    judge = place.run("base") / "judge.json"
+    write_table(place.out, place.model, rows(place), made, json.loads(judge.read_text()) if judge.exists() else {})
     draw_curves(place.out, {name: place.run(name) / "log.jsonl" for name in RUNS})
 
 
 def base(place: Place) -> None:
-    """Whether there is room: says so, and goes on."""
+    """Whether there is room, and whether the start sees enough to judge: says so, and goes on."""
     mean = c.summary(place.before(None)["main"])["mean"]
     place.log(f"the start draws {mean:.1%} right" + ("" if ROOM[0] <= mean <= ROOM[1] else
               f", which is not in {ROOM[0]:.0%} to {ROOM[1]:.0%}: a gain may be hard to see"))  # fmt: skip
+    said = once(place.run("base") / "judge.json",
+                lambda: c.reading(DiMOOPipeline.from_pretrained(place.model), place.per_kind))  # fmt: skip
+    place.log("right choices, asked by: " + ", ".join(f"{name} {share:.1%}" for name, share in said.items()))
 
 
 def main(given: list[str] | None = None) -> None:

@@ -41,7 +41,8 @@ class RLRecipe:
     orthogonalising them, as Muon does in supervised training, would make the noise as large as the signal.
     precision: of everything that is computed, as accelerate has it; dtype: of the weights. In float32 the ratio before
     any update is 1 to 1e-3; below it is not.
-    lora: rank of adapters on attention and feed-forward, None: all weights are trained.
+    lora: rank of adapters on attention and feed-forward, None: all weights are trained. checkpointing: of activations.
+    shards: where there are several processes, each holds a part of all weights.
     """
 
     rule: str = "self-grpo"
@@ -80,6 +81,7 @@ class RLRecipe:
     micro_batch: int = 48
     lora: int | None = None
     checkpointing: bool = False
+    shards: bool = False
     norms_by_part: bool = True
     sheet_every: int = 20
     save_every_seconds: float = 180.0
@@ -139,7 +141,8 @@ def large() -> RLRecipe:
     settings = {"num_inference_steps": 64, "temperature": 1.0, "guidance_scale": 0.0}
     return replace(
         self_grpo(), ask="letters", lora=64, checkpointing=True, dtype="bfloat16", precision="no", micro_batch=1,
-        norms_by_part=False, lr=3e-6, prompts=1, settings=settings, sft_share=0.0, ema=0.999, iterations=240,
+        shards=True, norms_by_part=False, lr=3e-6, prompts=1, settings=settings, sft_share=0.0, ema=0.999,
+        iterations=240,
     )  # fmt: skip
 
 

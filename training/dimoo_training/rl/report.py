@@ -14,11 +14,12 @@ SMOOTH = 0.9
 HEADS = ("run", "before", "after", "difference, 95% interval", "questions", "edits", "expected")
 
 
-def write_table(out: Path, model: str, rows: list[dict], search: dict) -> None:
+def write_table(out: Path, model: str, rows: list[dict], search: dict, judge: dict) -> None:
     """results.json and table.md; rows without numbers are not measured yet."""
     machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads(),
                "torch": torch.__version__, "start": str(model)}  # fmt: skip
-    write(out / "results.json", json.dumps({"machine": machine, "runs": rows, "search": search}, indent=1) + "\n")
+    results = {"machine": machine, "runs": rows, "search": search, "judge": judge}
+    write(out / "results.json", json.dumps(results, indent=1) + "\n")
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
     for row in rows:
         parts = row.get("difference", {})
@@ -30,6 +31,9 @@ def write_table(out: Path, model: str, rows: list[dict], search: dict) -> None:
     for name, methods in search.items():
         for method, m in methods.items():
             lines.append(f"| {name} | {method} | {m['scores']['mean']:.1%} | {m['forwards']:.0f} |")
+    if judge:
+        told = ", ".join(f"{name} {share:.1%}" for name, share in judge.items())
+        lines += ["", f"Right choices of the judge about held-out pictures, by way to ask: {told}."]
     write(out / "table.md", "\n".join(lines) + "\n")
 
 

@@ -42,9 +42,9 @@ from dimoo.settings import Settings
 from dimoo_training.optimiser import warmup_then_decay
 from dimoo_training.rl import journal as j
 from dimoo_training.rl.adapters import Adam, PartNorms, Trained, WithoutAdapters, adapt, frozen_copy
-from dimoo_training.rl.context import Context, Piece, Round
+from dimoo_training.rl.context import Context, Piece, Pieces, Round
 from dimoo_training.rl.judge import Judge
-from dimoo_training.rl.likelihood import Learner
+from dimoo_training.rl.placement import replicated, sharded
 from dimoo_training.rl.recipes import RLRecipe
 from dimoo_training.rl.rewards import REWARDS, Samples, total
 from dimoo_training.rl.rollout import check, roll_out
@@ -58,47 +58,49 @@ from dimoo_training.sft import NotFinite
 def align(
     pipeline: DiMOOPipeline, recipe: RLRecipe, out: Path, supervised=None, log: Callable[[str], None] = print
 ) -> DiMOOPipeline:
-    """Run `recipe` on the pipeline's model, from `out/state.pt` on when it is there; returns the pipeline, trained.
+    """Run `recipe` on the pipeline's model, from the state in `out` on when there is one; returns it, trained.
 
-    `supervised(rng) -> batch` gives batches to rehearse with. Writes out/state.pt and out/checkpoint every few
-    minutes, out/log.jsonl, out/tensorboard and out/sheets. Works in one process or under `accelerate launch`.
+    `supervised(rng) -> batch` gives batches to rehearse with. Writes the state and out/checkpoint every few minutes,
+    out/log.jsonl, out/tensorboard and out/sheets. Works in one process or under `accelerate launch`.
 
     Raises ValueError for a recipe that cannot be, NotFinite for a loss that is no number.
     """
     out.mkdir(parents=True, exist_ok=True)
     accelerator = Accelerator(mixed_precision=recipe.precision, cpu=not torch.cuda.is_available())
     main, rank, count = accelerator.is_main_process, accelerator.process_index, accelerator.num_processes
-    state = out / "state.pt"
     subject: Subject = made(resolve(recipe.subject, SUBJECTS, "subject"))
     policy = Policy.of(pipeline, recipe, subject, accelerator.device)
-    learner = accelerator.prepare(Learner(pipeline.model))
+    place = sharded if recipe.shards and count > 1 else replicated
+    placed = place(pipeline.model, policy.reference, recipe, accelerator)
     most = partial(largest, accelerator) if count > 1 else int
-    context = Context(recipe, learner, pipeline.model, policy.reference, subject.part, supervised, most)
+    context = Context(recipe, placed.learner, pipeline.model, policy.reference, subject.part, supervised, most)
     rule = resolve(recipe.rule, RULES, "rule")(context)
     trained = Trained(pipeline.model)
-    run = AlignmentRun(trained, Adam(trained, recipe.lr), recipe.ema, subject.kinds)
-    if state.exists():
-        run.restore(state)
-    saver = Saver(run, state, accelerator, lambda: export(pipeline, policy.adapted, out / "checkpoint"))
+    run = placed.Run(trained, Adam(trained, recipe.lr), recipe.ema, subject.kinds)
+    run.restore(out)
+    saver = Saver(run, out, placed.weights, lambda weights: export(pipeline, recipe.lora, weights, out / "checkpoint"))
     due = Due(recipe.save_every_seconds, accelerator)
     norms = PartNorms(run.optimiser.parameters) if recipe.norms_by_part else None
     journal = j.Journal(out, run.step, recipe.iterations, log) if main else None
     clock = j.Clock()
     while run.step < recipe.iterations:
         rng = np.random.default_rng([recipe.seed, run.step, rank])              # of this round: resuming is a counter
-        with clock("rollout"), accelerator.autocast():
-            requests = subject.draw(recipe.prompts, run.curriculum.mix(), policy.judge, pipeline.defaults, rng)
-            rollout = policy.roll_out(requests, (run.step * count + rank) * recipe.prompts * recipe.group)
-        with clock("reward"), accelerator.autocast():
-            samples = Samples.of(rollout, requests, pipeline.codec, policy.judge, recipe.options)
-            rewards, parts = total(samples, recipe.rewards)
-            measured = as_tensor(REWARDS[subject.measure](samples)) if subject.measure else None
-            if recipe.shuffled:
-                rewards = rewards[torch.from_numpy(rng.permutation(len(rewards)))]
-        numbers = j.reward_numbers(grouped(rewards, recipe.group), parts, measured, subject.measure)
+        with placed.gathered(), accelerator.autocast():
+            with clock("rollout"):
+                requests = subject.draw(recipe.prompts, run.curriculum.mix(), policy.judge, pipeline.defaults, rng)
+                rollout = policy.roll_out(requests, (run.step * count + rank) * recipe.prompts * recipe.group)
+            with clock("reward"):
+                samples = Samples.of(rollout, requests, pipeline.codec, policy.judge, recipe.options)
+                rewards, parts = total(samples, recipe.rewards)
+                measured = as_tensor(REWARDS[subject.measure](samples)) if subject.measure else None
+                if recipe.shuffled:
+                    rewards = rewards[torch.from_numpy(rng.permutation(len(rewards)))]
+            with clock("update"):
+                round = Round(rollout, samples, grouped(rewards, recipe.group), rng)
+                steps = list(rule.steps(round))                 # what is read from the policy as it sampled
+        numbers = j.reward_numbers(round.rewards, parts, measured, subject.measure)
         with clock("update"):
-            round = Round(rollout, samples, grouped(rewards, recipe.group), rng)
-            norm = update(rule, round, run, recipe, accelerator, norms)
+            norm = update(steps, round, run, recipe, accelerator, norms)
         numbers |= j.entropy_numbers(rollout) | context.ledger.take() | {"grad_norm": norm} | clock.take()
         numbers |= {f"grad_norm/{part}": x for part, x in norms.take().items()} if norms else {}
         run.hear([request.kind for request in samples.requests], rewards.tolist())
@@ -118,11 +120,12 @@ def align(
     return pipeline
 
 
-def update(rule, round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator: Accelerator, norms) -> float:
+def update(
+    steps: list[Pieces], round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator: Accelerator,
+    norms: PartNorms | None,
+) -> float:  # fmt: skip
     """The optimiser steps of one round; returns the largest gradient norm. Raises NotFinite before a bad step."""
     scale, largest = warmup_then_decay(run.step / recipe.iterations, recipe.warmup, decay=0.2), 0.0
-    with accelerator.autocast():
-        steps = list(rule.steps(round))                         # what is read from the policy as it sampled
     for pieces in steps:
         for piece in within(accelerator.autocast, pieces):
             if not torch.isfinite(piece.loss):
@@ -163,7 +166,6 @@ class Policy:
     settings: Settings
     reference: nn.Module
     judge: Judge
-    adapted: nn.Module | None
 
     @classmethod
     def of(cls, pipeline: DiMOOPipeline, recipe: RLRecipe, subject: Subject, device: torch.device) -> Policy:
@@ -178,7 +180,7 @@ class Policy:
         kinds = {"image": "draw", "text": "text"}
         settings = Settings(**recipe.settings).filled(pipeline.defaults, kinds[subject.part])
         check(settings)
-        return cls(pipeline, recipe, settings, reference, judge, adapted)
+        return cls(pipeline, recipe, settings, reference, judge)
 
     def roll_out(self, requests: list[Request], index: int):
         """Groups of answers to the requests, as one batch."""
