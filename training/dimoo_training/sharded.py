@@ -46,10 +46,10 @@ class ShardedRun(Run):
         save_shards(out, self.step, self._state(), {"step": self.step, "streams": streams}, self.rank)
 
     def restore(self, out: Path) -> None:
+        if not saved(out):
+            return
         state = self._state()
         known = load_shards(out, state)
-        if known is None:
-            return
         states.set_state_dict(
             self.model, self.optimiser.parts, model_state_dict=state["model"], optim_state_dict=state["optimiser"],
             options=PARTIAL,
@@ -80,17 +80,16 @@ def save_shards(out: Path, step: int, state: dict, known: dict, rank: int) -> No
     torch.distributed.barrier()
 
 
-def load_shards(out: Path, state: dict) -> dict | None:
-    """Fill `state` with the newest whole one in `out`; what was `known` with it, None where there is none.
+def load_shards(out: Path, state: dict) -> dict:
+    """Fill `state` with the newest whole one in `out`; returns what was `known` with it.
 
     Raises ValueError for the state of another number of processes.
     """
-    if not (found := saved(out)):
-        return None
-    known = load_state(found[-1] / KNOWN)
+    folder = saved(out)[-1]
+    known = load_state(folder / KNOWN)
     if known["processes"] != torch.distributed.get_world_size():
         raise ValueError(f"{out} holds a run of {known['processes']} processes: go on with as many")
-    dcp.load(state, checkpoint_id=found[-1])
+    dcp.load(state, checkpoint_id=folder)
     return known
 
 

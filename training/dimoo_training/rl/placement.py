@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -21,7 +22,7 @@ from dimoo_training.rl.adapters import WithoutAdapters
 from dimoo_training.rl.likelihood import Learner
 from dimoo_training.rl.recipes import RLRecipe
 from dimoo_training.rl.state import AlignmentRun
-from dimoo_training.sharded import TRAINED, load_shards, save_shards, shard
+from dimoo_training.sharded import PARTIAL, TRAINED, load_shards, save_shards, saved, shard
 
 EVERYTHING = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
@@ -52,6 +53,7 @@ def sharded(network: nn.Module, reference: nn.Module, recipe: RLRecipe, accelera
     learner = Learner(network)
     network.masked_loss = learner.supervised.forward        # asks for states and logits apart: a forward of its own
     register_fsdp_forward_method(network, "masked_loss")
+    del learner.supervised
     learner.supervised = network.masked_loss
 
     def weights() -> dict[str, Tensor] | None:
@@ -79,18 +81,18 @@ def gathered(models: list[nn.Module]) -> Iterator[None]:
 class ShardedAlignment(AlignmentRun):
     """A run in shards: a folder state-STEP, see `..sharded.save_shards`."""
 
-    def save(self, out) -> None:
+    def save(self, out: Path) -> None:
         known = {"step": self.step, "success": self.curriculum.success}
         save_shards(out, self.step, self._state(), known, torch.distributed.get_rank())
 
-    def restore(self, out) -> None:
-        state = self._state()
-        known = load_shards(out, state)
-        if known is None:
+    def restore(self, out: Path) -> None:
+        if not saved(out):
             return
+        state = self._state()                               # makes empty moments where there are none: not at a start
+        known = load_shards(out, state)
         states.set_state_dict(
             self.trained.network, [self.optimiser.inner], model_state_dict=state["trained"],
-            optim_state_dict=state["optimiser"], options=states.StateDictOptions(strict=False),
+            optim_state_dict=state["optimiser"], options=PARTIAL,
         )  # fmt: skip
         self.ema.shadow, self.step, self.curriculum.success = state["ema"], known["step"], known["success"]
 
