@@ -1,44 +1,18 @@
-"""Where a checkpoint lies and what it says about itself: embedded, a local folder, or on the hub."""
+"""What a checkpoint folder says about itself beside its parts: `model_index.json`."""
 
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-
-from dimoo.assets import asset
 from dimoo.settings import Defaults
 from dimoo.vocab import CheckpointError
 
-EMBEDDED = ("dimoo-tiny",)
-HOSTED = "Alpha-VLLM/Lumina-DiMOO"
-FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 INDEX = "model_index.json"
 PLACES = {"tokenizer_config.json": ("is_local", "local_files_only"), "vqvae/config.json": ("_name_or_path",)}
 """File -> what the libraries write into it about where it was loaded from."""
-
-
-def locate(name: str | os.PathLike, **hub) -> Path:
-    """The folder of a checkpoint: the embedded one by name, a folder as it is, else a hub id that is fetched.
-
-    `hub` holds revision, token, cache_dir, local_files_only. Raises CheckpointError saying what was looked for.
-    """
-    path = Path(name)
-    if str(name) in EMBEDDED and not path.is_dir():
-        return asset(str(name))
-    if path.is_dir():
-        return path
-    if path.is_absolute() or str(name).count("/") != 1:
-        known = ", ".join(EMBEDDED)
-        raise CheckpointError(f"no checkpoint {str(name)!r}: neither a folder, nor a hub id (owner/name), nor {known}")
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=list(FILES), **hub))
-    except Exception as error:  # the hub's own errors are many; the user needs one sentence and the cause
-        raise CheckpointError(f"could not get {str(name)!r} from the hub: {error}") from error
 
 
 @contextmanager

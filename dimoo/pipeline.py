@@ -21,8 +21,9 @@ from transformers import AutoTokenizer
 
 from dimoo import __version__
 from dimoo.canvas import Canvas
-from dimoo.checkpoint import forget_places, locate, naming, read_defaults, write_index
+from dimoo.checkpoint import forget_places, naming, read_defaults, write_index
 from dimoo.images import load_image, load_mask
+from dimoo.locate import locate
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.resolve import choices
 from dimoo.sampling import Step, denoise

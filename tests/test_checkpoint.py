@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dimoo import assets
-from dimoo.checkpoint import EMBEDDED, read_defaults
+from dimoo.checkpoint import read_defaults
+from dimoo.locate import EMBEDDED
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.settings import Defaults
 from dimoo.vocab import CheckpointError
@@ -103,7 +104,7 @@ def test_a_hub_id_without_a_network_is_one_clear_error(tmp_path, monkeypatch):
     def no_network(*args, **options):
         raise ConnectionError("no route to host")
 
-    monkeypatch.setattr("dimoo.checkpoint.snapshot_download", no_network)
+    monkeypatch.setattr("dimoo.locate.snapshot_download", no_network)
     with pytest.raises(CheckpointError, match="'someone/model' from the hub: no route to host"):
         DiMOOPipeline.from_pretrained("someone/model")
 
@@ -115,7 +116,7 @@ def test_a_hub_id_is_fetched_as_asked(tiny, tiny_folder, monkeypatch):
         asked.update(options, name=name)
         return str(tiny_folder)
 
-    monkeypatch.setattr("dimoo.checkpoint.snapshot_download", fetch)
+    monkeypatch.setattr("dimoo.locate.snapshot_download", fetch)
     pipeline = DiMOOPipeline.from_pretrained("someone/model", revision="v1", token="secret", cache_dir="/there")
     assert equal(tokens(tiny), tokens(pipeline))
     stated = {name: asked[name] for name in ("name", "revision", "token", "cache_dir")}

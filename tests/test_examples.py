@@ -1,7 +1,7 @@
 """Training sequences are the ones the sampler meets; what is hidden, and what counts how much."""
 
 from collections import Counter
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -172,7 +172,7 @@ def test_answers_are_what_the_task_prepares_and_only_they_are_hidden(codec, book
         for _, _, first, behind in turns[:-1]:
             assert example.noise[first:behind].all() or not example.noise[first:behind].any()
             earlier.append(bool(example.noise[first]))
-    assert numbers == {1, 2, 3, 4, 5}
+    assert 1 in numbers and max(numbers) >= 4 and len(numbers) >= 4
     assert abs(np.mean(earlier) - HIDDEN) < 0.12
 
 
@@ -185,12 +185,21 @@ def test_the_window_is_any_that_has_room_for_the_end(maker, codec, monkeypatch, 
         assert {end - start for _, _, start, end in found} == windows
 
 
+@pytest.mark.parametrize("room", [150, 184, 240])
+def test_conversations_fill_the_room(maker, codec, rng, room):
+    """All but captions, which may be longer, and a single question."""
+    found = [maker.answer("full", rng, room) for _ in range(60)]
+    talks = [example for example in found if len(turns_of(example, codec)) > 1]
+    assert len(talks) > 20 and max(len(example.ids) for example in talks) <= room
+    assert np.mean([len(example.ids) for example in talks]) > room - 20
+
+
 def test_conversations_are_true(books, rng):
     """Captions are the report, and letters stand for the answer."""
     captions = letters = 0
     for number in range(300):
         scene = books["full"].pictures[books["full"].scenes()[number % 20]]
-        for question, answer in conversation(scene, w.WORLDS["full"], rng):
+        for question, answer in islice(conversation(scene, w.WORLDS["full"], rng), 4):
             if answer == w.report(scene).text:
                 captions += 1
             elif " a) " in question:

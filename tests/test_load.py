@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration, check_checkpoint
-from dimoo.model.load import read_header, read_tensors
+from dimoo.model.files import read_header, read_tensors
 from dimoo.vocab import CheckpointError
 
 MODEL = Path(__file__).parent / "golden" / "mha" / "model"
@@ -187,7 +187,7 @@ def test_damage_is_refused(kind, case, refuse, request):
 
 @pytest.mark.parametrize("name", ["no/such/folder", "/no/such/folder", str(MODEL / WEIGHTS)])
 def test_a_name_that_is_nothing_is_refused(name, tmp_path):
-    with pytest.raises(CheckpointError, match="neither a folder nor a model on the hub"):
+    with pytest.raises(CheckpointError, match="neither a folder, nor a hub id"):
         LLaDAForMultiModalGeneration.from_pretrained(name, cache_dir=tmp_path, local_files_only=True)
 
 
@@ -324,7 +324,7 @@ def test_a_broken_snapshot_is_refused(cache):
     cut(cache / "models--someone--tiny" / "snapshots" / COMMIT / WEIGHTS, 1000)
     with pytest.raises(CheckpointError, match=f"{COMMIT}.*{WEIGHTS} is cut"):
         LLaDAForMultiModalGeneration.from_pretrained("someone/tiny", cache_dir=cache, local_files_only=True)
-    with pytest.raises(CheckpointError, match="someone/tiny is neither a folder nor"):
+    with pytest.raises(CheckpointError, match="could not get 'someone/tiny' from the hub"):
         LLaDAForMultiModalGeneration.from_pretrained(
             "someone/tiny", cache_dir=cache, local_files_only=True, revision="v2"
         )

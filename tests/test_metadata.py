@@ -24,7 +24,7 @@ from dimoo.images import (
     save_png,
     unique_path,
 )
-from dimoo.images.metadata import MAX_BYTES
+from dimoo.images.chunks import MAX_BYTES
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (5, 7, 3), np.uint8))
 PARAMETERS = {"prompt": "a red circle", "seed": 7, "steps": 32, "guidance_scale": 4.0, "negative": None,

@@ -16,10 +16,10 @@ from typing import Any
 from dimoo.batch.folder import Folder
 from dimoo.batch.items import Item
 from dimoo.batch.worker import Worker
-from dimoo.checkpoint import locate
 from dimoo.cli.extras import reach
 from dimoo.cli.flags import Machine
 from dimoo.cli.session import MODEL, fingerprint
+from dimoo.locate import locate
 
 Records = list[dict[str, Any]]
 

@@ -13,10 +13,10 @@ import torch
 from rich.text import Text
 
 from dimoo import __version__
-from dimoo.checkpoint import EMBEDDED, HOSTED
 from dimoo.cli import console
 from dimoo.cli.extras import EXTRAS, install, missing
 from dimoo.cli.memory import REST, Model, read_model
+from dimoo.locate import EMBEDDED, HOSTED
 
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux states how much memory a container may take."""

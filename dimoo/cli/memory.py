@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from huggingface_hub import hf_hub_download
 
-from dimoo.checkpoint import EMBEDDED, HOSTED, locate, read_defaults
+from dimoo.checkpoint import read_defaults
+from dimoo.locate import EMBEDDED, HOSTED, locate
 from dimoo.model import LLaDAConfig, memory_estimate, parameter_count
 from dimoo.model.load import read_config
 from dimoo.settings import Defaults

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from dimoo import __version__
-from dimoo.checkpoint import locate
 from dimoo.cli.flags import Machine, Sampling, flag_of
+from dimoo.locate import locate
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.seeds import Start
 from dimoo.settings import Defaults, Settings

@@ -6,19 +6,16 @@ other module asks what kind of picture it was given.
 
 from __future__ import annotations
 
-import io
 import operator
-import os
-import stat
-import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
+
+from dimoo.images.arrays import divide_257, from_array
+from dimoo.images.source import ImageError, is_array, name_of, open_source
 
 MAX_PIXELS = 64 * 1024 * 1024
 """Default size limit: 64 Mi pixels, 192 MiB as RGB."""
@@ -26,7 +23,6 @@ MAX_PIXELS = 64 * 1024 * 1024
 # Formats that decode in one bounded step. EPS (runs ghostscript), icon bundles and other containers stay out.
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
-SOURCES = "a path, bytes, an open binary file, a Pillow image, a numpy array or a torch tensor"
 
 _ORIENTATION = 0x0112
 _TURNS = {
@@ -42,13 +38,8 @@ _TURNS = {
 # Pillow scales these samples to 8 bits but leaves the transparent colour of the PNG header in file units.
 _KEY_TO_8BIT = {"L;2": lambda v: v * 85, "L;4": lambda v: v * 17, "RGB;16B": lambda v: v >> 8}
 
-_TOLERANCE = 1e-3  # half precision and resampling step this far outside [0, 1]
 
 _OPENING = threading.Lock()  # catch_warnings swaps a process-wide list
-
-
-class ImageError(ValueError):
-    """A picture, mask or picture file that cannot be used; says which one and what is allowed."""
 
 
 def load_image(source: Any, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
@@ -85,79 +76,19 @@ def load_mask(source: Any, size: tuple[int, int] | None = None, *,
     picture = _pixels(source, max_pixels)
     drawn = picture.mode == "RGBA" and picture.getchannel("A").getextrema()[0] < 255
     grey = picture.getchannel("A") if drawn else picture.convert("RGB").convert("L")
-    if grey.getextrema()[1] == 1 and _is_array(source):
-        raise ImageError(f"{_name(source)}: only 0 and 1; allowed: bool, float 0 to 1, integers 0 to 255")
+    if grey.getextrema()[1] == 1 and is_array(source):
+        raise ImageError(f"{name_of(source)}: only 0 and 1; allowed: bool, float 0 to 1, integers 0 to 255")
     mask = grey.point([0] * 128 + [255] * 128)
     mask.info = {}
     return mask if size is None else mask.resize(_checked_size(size), Image.Resampling.NEAREST)
 
 
-@contextmanager
-def open_source(source: Any) -> Iterator[tuple[BinaryIO, str]]:
-    """Yield (binary file at its start, name for errors) for a path, bytes or an open file.
-
-    A file opened here is closed here; the caller's own file stays open. Raises ImageError when the source is
-    missing, a folder, unreadable, empty or of another type.
-    """
-    name = _name(source)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        yield _rewound(io.BytesIO(source), name), name
-    elif isinstance(source, (str, os.PathLike)):
-        with _open_path(source, name) as file:
-            yield _rewound(file, name), name
-    elif hasattr(source, "read"):
-        yield _rewound(source, name), name
-    else:
-        raise ImageError(f"cannot read a picture from {type(source).__name__}; allowed: {SOURCES}")
-
-
-def _name(source: Any) -> str:
-    if isinstance(source, (str, os.PathLike)):
-        name = os.fspath(source)
-        return repr(name) if not name or len(name) > 1000 else str(name)
-    if _is_array(source):
-        return f"<{type(source).__module__.split('.')[0]} {tuple(source.shape)} {source.dtype}>"
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return "<bytes>"
-    name = getattr(source, "filename", None) or getattr(source, "name", None)
-    return name if isinstance(name, str) else f"<{type(source).__name__}>"
-
-
-def _open_path(path: str | os.PathLike, name: str) -> BinaryIO:
-    try:
-        regular = stat.S_ISREG(os.stat(path).st_mode)  # asked first: opening a pipe waits for a writer
-        file = open(path, "rb") if regular else None  # noqa: SIM115 - the caller closes it
-    except FileNotFoundError as error:
-        raise ImageError(f"{name}: no such file") from error
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        raise ImageError(f"{name}: cannot be opened ({error})") from error
-    if file is None:
-        raise ImageError(f"{name}: a folder or device; allowed: a picture file")
-    return file
-
-
-def _rewound(file: Any, name: str) -> BinaryIO:
-    try:
-        if not getattr(file, "seekable", lambda: False)():
-            file = io.BytesIO(file.read())
-        file.seek(0)
-        first = file.read(1)
-        file.seek(0)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ImageError(f"{name}: cannot be read ({error})") from error
-    if isinstance(first, str):
-        raise ImageError(f"{name}: opened as text; allowed: a file opened in binary mode")
-    if not first:
-        raise ImageError(f"{name}: empty; allowed: a picture file")
-    return file
-
-
 def _pixels(source: Any, max_pixels: int) -> Image.Image:
     """Any source as a new upright picture in mode RGB or RGBA."""
     if isinstance(source, Image.Image):
-        return _decoded(source, _name(source), max_pixels)
-    if _is_array(source):
-        return _decoded(_from_array(source, _name(source)), _name(source), max_pixels)
+        return _decoded(source, name_of(source), max_pixels)
+    if is_array(source):
+        return _decoded(from_array(source, name_of(source)), name_of(source), max_pixels)
     with open_source(source) as (file, name):
         return _decoded(_identified(file, name), name, max_pixels)
 
@@ -225,7 +156,7 @@ def _from_16bit(image: Image.Image, key: Any, name: str) -> Image.Image:
     low, high = int(values.min()), int(values.max())
     if low < 0 or high > 65535:
         raise ImageError(f"{name}: grey values run from {low} to {high}; allowed: 0 to 65535")
-    grey = Image.fromarray(_divide_257(values)).convert("RGB")
+    grey = Image.fromarray(divide_257(values)).convert("RGB")
     if isinstance(key, int):
         grey.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
     return grey
@@ -244,52 +175,6 @@ def _from_float(image: Image.Image, key: Any, name: str) -> Image.Image:
 
 _GREYS = {"I": _from_16bit, "I;16": _from_16bit, "I;16L": _from_16bit, "I;16B": _from_16bit,
           "I;16N": _from_16bit, "F": _from_float}
-
-
-def _is_array(source: Any) -> bool:
-    torch = sys.modules.get("torch")  # a tensor can only exist once somebody imported torch
-    return isinstance(source, np.ndarray) or (torch is not None and isinstance(source, torch.Tensor))
-
-
-def _from_array(source: Any, name: str) -> Image.Image:
-    array = source if isinstance(source, np.ndarray) else _from_tensor(source, name)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim != 2 and (array.ndim != 3 or array.shape[2] not in (3, 4)):
-        raise ImageError(f"{name}: wrong shape; allowed arrays: (H, W) or (H, W, 1|3|4)")
-    if array.dtype.name not in _TO_8BIT:
-        raise ImageError(f"{name}: wrong dtype; allowed: {', '.join(_TO_8BIT)}")
-    if array.size == 0:
-        raise ImageError(f"{name}: empty; allowed: at least one pixel")
-    return Image.fromarray(np.ascontiguousarray(_TO_8BIT[array.dtype.name](array, name)))
-
-
-def _from_tensor(tensor: Any, name: str) -> np.ndarray:
-    """(1|3|4, H, W) or (1, 1|3|4, H, W) -> (H, W, C)."""
-    picture = tensor[0] if tensor.ndim == 4 and tensor.shape[0] == 1 else tensor
-    if picture.ndim != 3 or picture.shape[0] not in (1, 3, 4):
-        raise ImageError(f"{name}: wrong shape; allowed tensors: (1|3|4, H, W) or (1, 1|3|4, H, W)")
-    picture = picture.detach().cpu().permute(1, 2, 0)
-    return (picture.float() if picture.is_floating_point() else picture).numpy()  # numpy has no bfloat16
-
-
-def _unit_to_8bit(values: np.ndarray, name: str) -> np.ndarray:
-    low, high = float(values.min()), float(values.max())
-    if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # also refuses NaN
-        raise ImageError(f"{name}: float values run from {low:g} to {high:g}; allowed: 0 to 1")
-    return np.rint(np.clip(values.astype(np.float32), 0, 1) * 255).astype(np.uint8)
-
-
-def _divide_257(values: np.ndarray) -> np.ndarray:
-    return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)  # rounded, 65535 -> 255
-
-
-_TO_8BIT = {
-    "bool": lambda values, name: values.astype(np.uint8) * 255,
-    "uint8": lambda values, name: values,
-    "uint16": lambda values, name: _divide_257(values),
-    "float16": _unit_to_8bit, "float32": _unit_to_8bit, "float64": _unit_to_8bit,
-}
 
 
 def _checked_size(size: Any) -> tuple[int, int]:

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import json
 import os
-import struct
 import unicodedata
 import uuid
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from PIL import Image, PngImagePlugin
 
-from dimoo.images.load import ImageError, load_image, open_source
+from dimoo.images.chunks import KEYWORD, MAX_BYTES, find_text
+from dimoo.images.load import load_image
+from dimoo.images.source import ImageError, open_source
 
-KEYWORD = "dimoo"
 SUMMARY_KEYWORD = "parameters"
-MAX_BYTES = 1024 * 1024
-"""Limit of the JSON text, written or read, in bytes."""
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+
 _MAX_SUMMARY = 1000  # characters
-_MAX_SLUG = 80  # bytes; leaves room for seed, index and counter under the usual 255
 
 
 def save_png(image: Any, path: str | os.PathLike, parameters: Mapping[str, Any]) -> Path:
@@ -77,53 +72,10 @@ def read_parameters(source: Any) -> dict[str, Any]:
         name, text = getattr(source, "filename", "") or "<image>", source.info.get(KEYWORD)
     else:
         with open_source(source) as (file, name):
-            text = _find_text(file, name)
+            text = find_text(file, name)
     if not isinstance(text, str):
         raise ImageError(f"{name}: no DiMOO parameters in this picture; allowed: a PNG saved by DiMOO")
     return _from_json(text, name)
-
-
-def safe_filename(prompt: str, seed: int, index: int = 0, ext: str = "png") -> str:
-    """`a-red-circle_7_0.png`: letters, marks and digits of any script, at most 80 bytes, then seed and index.
-
-    Never a path, an option, hidden, or a name Windows reserves (the seed sees to that); an empty prompt
-    becomes `picture`. Raises ImageError for an extension that is not letters and digits, and for a seed or
-    index that is not an integer.
-    """
-    bare = ext.removeprefix(".")
-    if not (bare.isascii() and bare.isalnum()):
-        raise ImageError(f"file extension {ext!r}; allowed: letters and digits")
-    try:
-        return f"{_slug(prompt)}_{int(seed)}_{int(index)}.{bare}"
-    except (TypeError, ValueError) as error:
-        raise ImageError(f"seed {seed!r}, index {index!r}; allowed: integers") from error
-
-
-def unique_path(folder: str | os.PathLike, name: str) -> Path:
-    """Reserve `folder/name`, or `name-2`, `name-3`, ... when taken, as an empty file and return its path.
-
-    Reserving creates the file in one step, so two processes never get the same path. Missing folders are
-    made. Raises ImageError for a name that is not a bare file name and a folder that cannot be written.
-    """
-    if not name or name in (".", "..") or any(char in name for char in "/\\\0"):
-        raise ImageError(f"file name {name!r}; allowed: a bare file name without slashes")
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        for path in _candidates(Path(folder) / name):
-            try:
-                path.open("xb").close()
-                return path
-            except FileExistsError:
-                continue
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{Path(folder) / name}: cannot be written ({error})") from error
-    raise AssertionError("the candidates never end")
-
-
-def _candidates(path: Path) -> Iterator[Path]:
-    yield path
-    for count in itertools.count(2):
-        yield path.with_name(f"{path.stem}-{count}{path.suffix}")
 
 
 def _write_through(path: Path, data: bytes) -> None:
@@ -136,14 +88,6 @@ def _write_through(path: Path, data: bytes) -> None:
 def _forget(path: Path) -> None:
     with contextlib.suppress(OSError, ValueError):  # never hide the error that brought us here
         path.unlink(missing_ok=True)
-
-
-def _slug(prompt: str) -> str:
-    plain = unicodedata.normalize("NFKC", prompt or "").lower()
-    kept = "".join(char if unicodedata.category(char)[0] in "LMN" else " " for char in plain)
-    words = "-".join(kept.split())
-    slug = words.encode()[:_MAX_SLUG].decode(errors="ignore").strip("-")
-    return slug or "picture"
 
 
 def _to_json(parameters: Mapping[str, Any]) -> str:
@@ -185,50 +129,3 @@ def _summary(parameters: Mapping[str, Any]) -> str:
     flat = "".join(char if unicodedata.category(char)[0] not in "CZ" else " " for char in _utf8(line))
     flat = " ".join(flat.split())
     return flat if len(flat) <= _MAX_SUMMARY else flat[: _MAX_SUMMARY - 1] + "…"
-
-
-def _find_text(file: BinaryIO, name: str) -> str | None:
-    """Walk the chunks, reading only text chunks, until the one with our keyword."""
-    if file.read(8) != _SIGNATURE:
-        raise ImageError(f"{name}: not a PNG; allowed: a PNG saved by DiMOO")
-    while len(head := file.read(8)) == 8:
-        length, kind = struct.unpack(">I4s", head)
-        start = file.tell()
-        if kind in _DECODERS and file.read(len(KEYWORD) + 1) == KEYWORD.encode() + b"\0":
-            return _chunk_text(file, kind, length, name)
-        file.seek(start + length + 4)
-    return None
-
-
-def _chunk_text(file: BinaryIO, kind: bytes, length: int, name: str) -> str:
-    if length > MAX_BYTES + 64:  # keyword, flags and language tag come on top
-        raise ImageError(f"{name}: the parameters take {length} bytes; allowed: {MAX_BYTES}")
-    body = file.read(max(0, length - len(KEYWORD) - 1))
-    checksum = zlib.crc32(kind + KEYWORD.encode() + b"\0" + body)
-    if file.read(4) != struct.pack(">I", checksum):
-        raise ImageError(f"{name}: the parameters are damaged (wrong checksum)")
-    try:
-        return _DECODERS[kind](body)
-    except (ValueError, IndexError, zlib.error) as error:
-        raise ImageError(f"{name}: the parameters are damaged ({error})") from error
-
-
-def _inflate(data: bytes) -> bytes:
-    text = zlib.decompressobj().decompress(data, MAX_BYTES + 1)
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} bytes unpacked")
-    return text
-
-
-def _international(body: bytes) -> str:
-    """iTXt after the keyword: packed flag, method, language, 0, translated keyword, 0, text."""
-    text = body[2:].split(b"\0", 2)[2]
-    return (_inflate(text) if body[0] else text).decode("utf-8")
-
-
-# Other programs that copy our text may store it in any of PNG's three text chunks.
-_DECODERS = {
-    b"iTXt": _international,
-    b"tEXt": lambda body: body.decode("latin-1"),
-    b"zTXt": lambda body: _inflate(body[1:]).decode("latin-1"),
-}

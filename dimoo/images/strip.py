@@ -7,7 +7,8 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from dimoo.images.load import ImageError, load_image
+from dimoo.images.load import load_image
+from dimoo.images.source import ImageError
 
 _GROUND = (255, 255, 255)
 _EDGE = (218, 220, 224)  # a hairline keeps white pictures visible on white

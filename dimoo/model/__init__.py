@@ -2,7 +2,8 @@
 
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.llada import DenoiserOutput, LLaDAForMultiModalGeneration
-from dimoo.model.load import check_checkpoint, memory_estimate, parameter_count
+from dimoo.model.load import check_checkpoint
+from dimoo.model.size import memory_estimate, parameter_count
 from dimoo.model.toy import AnswerDenoiser, HashDenoiser
 
 MODELS = {"llada": LLaDAForMultiModalGeneration, "toy": HashDenoiser}

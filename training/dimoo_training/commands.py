@@ -116,7 +116,7 @@ def gates(model: str, vq_folder: Path | None, count: int, seed: int, out: Path |
     """Measure an image tokenizer, of a checkpoint or in a folder of its own; whether every gate is reached."""
     from diffusers import VQModel
 
-    from dimoo.checkpoint import locate
+    from dimoo.locate import locate
     from dimoo_training.evaluation.tokenizer import measure
     from tokenizers_vq import VQImageTokenizer
 

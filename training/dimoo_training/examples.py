@@ -5,7 +5,7 @@ Same layouts and prompt table as `dimoo`'s tasks. Only the answer is noised; pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -30,7 +30,8 @@ SHORT = 6
 """Answers of so many tokens, with their end, are always hidden as a whole; longer ones weigh together as much as one
 of this length."""
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
-MOST_TURNS = 5
+ALONE = 0.2
+"""Share of questions that are the only one; the others are part of as long a conversation as has room."""
 HIDDEN = 0.75
 """Share of earlier answers of a conversation that are hidden and learned as well."""
 CHOICE = 0.25
@@ -105,15 +106,16 @@ def painted(prompt: Tensor, image: Tensor, weight: np.ndarray, v: Vocab, rng: np
 
 
 def conclude(sequence: Sequence, words: list[int], room: int, v: Vocab, rng: np.random.Generator) -> None:
-    """An answer with its end, then padding up to `room`; the padding is noised on its own, as Lumina-DiMOO's.
+    """An answer with its end, then padding up to a window, one that fits into `room` tokens if any does.
 
-    Short answers are hidden as a whole: no partial hints.
+    Short answers are hidden as a whole: no partial hints. Padding is noised on its own, as Lumina-DiMOO's.
     """
     said = len(words) + 1
     noise = np.ones(said, dtype=bool) if said <= SHORT else cosine_noise(said, rng)
     sequence.answer([*words, v.eoa], noise.tolist(), [min(1.0, SHORT / said)] * said)
-    if room > said:
-        padding = room - said
+    smallest, *larger = (length for length in WINDOWS if length >= said)
+    padding = int(rng.choice([smallest, *(length for length in larger if length <= room)])) - said
+    if padding:
         sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)
 
 
@@ -127,7 +129,7 @@ class ExampleMaker:
     def __init__(self, text: TextTokenizer, vocab: Vocab, books: Mapping[str, PictureBook]):
         self.text, self.vocab, self.books = text, vocab, dict(books)
         self.asked = {name: book.scenes() for name, book in self.books.items()}
-        self.kinds: dict[str, Callable[[str, np.random.Generator], Example]] = {
+        self.kinds: dict[str, Callable[..., Example]] = {
             **{kind: partial(self.picture, kind) for kind in PICTURE_TASKS}, "answer": self.answer,
             "puzzle": self.puzzle,
         }  # fmt: skip
@@ -137,7 +139,8 @@ class ExampleMaker:
     ) -> dict[str, Tensor]:
         """`count` examples of a kind, none longer than `length`; `shares` of the books (None: equal)."""
         mix = shares or dict.fromkeys(self.books, 1.0)
-        drawn = (self.kinds[kind](draw_from(mix, rng), rng) for _ in iter(int, 1))
+        room = {"room": length} if kind == "answer" else {}
+        drawn = (self.kinds[kind](draw_from(mix, rng), rng, **room) for _ in iter(int, 1))
         fitting = (example for example in drawn if len(example.ids) <= length)
         return collate(list(islice(fitting, count)), self.vocab, length)
 
@@ -156,36 +159,45 @@ class ExampleMaker:
         prompt = prompted(self.text, record.system, self.words(record.text, rng), sources, rng)
         return painted(prompt, self.image(book, record.target), picture_weight(book, record), self.vocab, rng)
 
-    def answer(self, name: str, rng: np.random.Generator) -> Example:
-        """One turn or more about one picture; the last answer stands in a window with padding."""
+    def answer(self, name: str, rng: np.random.Generator, room: int = 216) -> Example:
+        """Turns about one picture, in about `room` tokens; the last answer stands in a window with padding."""
         book, v, sequence = self.books[name], self.vocab, Sequence()
         page = self.asked[name][int(rng.integers(len(self.asked[name])))]
-        turns = conversation(book.pictures[page], book.world, rng)
-        for number, (question, reply) in enumerate(turns):
-            asked = self.words(question, rng)
-            first = self.text.first_turn("understanding", asked, [self.image(book, page)]) if number == 0 else None
-            sequence.say(*(first or self.text.next_turn(asked)), v.boa)
-            self._reply(sequence, reply, number == len(turns) - 1, rng)
+        *earlier, (asked, last) = self._turns(book, page, room, rng)
+        for question, words in earlier:
+            sequence.say(*question, v.boa)
+            sequence.answer(words, [bool(rng.random() < HIDDEN)] * len(words), [1.0] * len(words))
             sequence.say(v.eoa)
+        sequence.say(*asked, v.boa)
+        conclude(sequence, last, room - len(sequence.ids) - 1, v, rng)
+        sequence.say(v.eoa)
         return sequence.done()
+
+    def _turns(
+        self, book: PictureBook, page: int, room: int, rng: np.random.Generator
+    ) -> list[tuple[list[int], list[int]]]:
+        """(question, answer) in ids, at least one, and then as many as leave a small window behind them."""
+        turns, left = [], room - WINDOWS[0]
+        for question, reply in conversation(book.pictures[page], book.world, rng):
+            asked, words = self.words(question, rng), self.text.encode(reply)
+            ids = (
+                self.text.next_turn(asked) if turns
+                else self.text.first_turn("understanding", asked, [self.image(book, page)])
+            )  # fmt: skip
+            left -= len(ids) + len(words) + 2
+            if turns and left < 0:
+                break
+            turns.append((ids, words))
+        return turns
 
     def puzzle(self, name: str, rng: np.random.Generator) -> Example:
         """A text task: no picture."""
         problem = PUZZLES[draw_from(PUZZLE_MIX, rng)].sample(rng, held_out=False)
         sequence = Sequence()
         sequence.say(*self.text.first_turn("understanding", problem.text), self.vocab.boa)
-        self._reply(sequence, problem.answer, True, rng)
+        conclude(sequence, self.text.encode(problem.answer), max(WINDOWS), self.vocab, rng)
         sequence.say(self.vocab.eoa)
         return sequence.done()
-
-    def _reply(self, sequence: Sequence, reply: str, last: bool, rng: np.random.Generator) -> None:
-        """An answer with its end; the last one of a conversation is followed by padding."""
-        v, words = self.vocab, self.text.encode(reply)
-        if not last:
-            hidden = bool(rng.random() < HIDDEN)
-            sequence.answer(words, [hidden] * len(words), [1.0] * len(words))
-            return
-        conclude(sequence, words, int(rng.choice([n for n in WINDOWS if n > len(words)])), v, rng)
 
 
 def picture_weight(book: PictureBook, record: Record) -> np.ndarray:
@@ -198,17 +210,19 @@ def picture_weight(book: PictureBook, record: Record) -> np.ndarray:
     return weight
 
 
-def conversation(scene: w.Scene, world: w.World, rng: np.random.Generator) -> list[tuple[str, str]]:
-    """Questions about a scene with their answers, or its caption."""
+def conversation(scene: w.Scene, world: w.World, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
+    """The caption of a scene, or questions about it with their answers: one, or more than anybody has room for."""
     if rng.random() < CAPTIONED:
-        return [(w.reword(DESCRIBE, rng), w.report(scene).text)]
-    turns = []
-    for _ in range(1 + int(rng.integers(MOST_TURNS))):
+        yield w.reword(DESCRIBE, rng), w.report(scene).text
+        return
+    alone = rng.random() < ALONE
+    while True:
         question = None
         while question is None:
             question = w.ask(scene, draw_from(QUESTION_MIX, rng), rng, world)
-        turns.append(question.as_choice() if rng.random() < CHOICE else (question.text, question.answer))
-    return turns
+        yield question.as_choice() if rng.random() < CHOICE else (question.text, question.answer)
+        if alone:
+            return
 
 
 def collate(examples: list[Example], vocab: Vocab, length: int) -> dict[str, Tensor]:

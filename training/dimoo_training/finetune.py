@@ -14,7 +14,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from dimoo.checkpoint import locate
+from dimoo.locate import locate
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.model.load import read_config

@@ -60,7 +60,7 @@ class SFTRecipe(Course):
     """Share of the run on the first world alone; from there on it keeps `easy_share`."""
     easy_share: float = 0.2
     always: dict[str, Shape] = field(default_factory=lambda: {
-        "draw": (22, 100), "edit": (8, 172), "answer": (26, 184), "puzzle": (14, 76),
+        "draw": (22, 100), "edit": (8, 172), "answer": (22, 216), "puzzle": (14, 76),
     })  # fmt: skip
     """Kinds in every step, and the (examples, tokens) of their batch; longer examples are left out."""
     in_turn: dict[str, Shape] = field(default_factory=lambda: {
@@ -113,7 +113,7 @@ def tiny() -> SFTRecipe:
 
 def small() -> SFTRecipe:
     """dimoo-small: 128x128 pictures, 31M parameters; sized for eight minutes of one H200 with 16 cores."""
-    always = {"draw": (224, 100), "edit": (80, 172), "answer": (112, 184), "puzzle": (96, 76)}
+    always = {"draw": (224, 100), "edit": (80, 172), "answer": (96, 216), "puzzle": (96, 76)}
     in_turn = {"full": (112, 126), "dense": (80, 172), "control": (64, 232), "subject": (80, 172), "style": (64, 232)}
     return SFTRecipe(
         shape=dict(SMALL_SHAPE), scale=2, books={"first": SMALL_BOOK, "full": SMALL_BOOK}, always=always,
