@@ -17,10 +17,12 @@ from processes import in_processes
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.sampling import EarlyRejection
 from dimoo.tasks import Ask, TextToImage
+from dimoo_training import pictures
 from dimoo_training import world as w
-from dimoo_training.rl import updates
+from dimoo_training.rl import rehearsal, updates
 from dimoo_training.rl.judge import Judge
 from dimoo_training.rl.recipes import RLRecipe
+from dimoo_training.rl.rehearsal import Rehearsal
 from dimoo_training.rl.rewards import REWARDS
 from dimoo_training.rl.subjects import Drawings, Request
 from dimoo_training.rl.train import align
@@ -189,6 +191,21 @@ def test_continued_supervised_training_is_a_rule(world64, tmp_path):
     align(world64, recipe, tmp_path, sentences(world64.codec.vocab), log=quiet)
     losses = [entry["sft_loss"] for entry in log_of(tmp_path)]
     assert losses[-1] < losses[0]
+
+
+def test_rehearsal_is_a_batch_of_every_kind_from_a_book_that_is_made_once(world64, tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "BOOK", {"draw": 3, "edit": 2})
+    first = Rehearsal.of(world64, tmp_path, {"draw": 1.0, "edit": 1.0, "answer": 1.0, "puzzle": 1.0})
+    monkeypatch.setattr(pictures, "make_book", None)                    # not made again
+    again = Rehearsal.of(world64, tmp_path)
+    shapes = set()
+    for number in range(12):
+        batch = first(np.random.default_rng(number))
+        shapes.add(tuple(batch["input_ids"].shape))
+        assert float(batch["weight"].sum()) > 0
+    assert shapes == set(rehearsal.SHAPES.values())
+    one, two = (maker(np.random.default_rng(3))["labels"] for maker in (first, Rehearsal(again.maker, first.mix)))
+    assert torch.equal(one, two)
 
 
 PROCESS = """

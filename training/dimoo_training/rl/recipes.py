@@ -27,8 +27,8 @@ class RLRecipe:
     prompts, group: P and G. settings: of the rollouts, see `Settings`; guidance is off, as in all published work.
     estimator: how likelihoods are read (ESTIMATORS); read_at: at which progress of the trajectory, for stored states
     of pictures early ones, or all steps where None. Their number is the number of masks for the other estimators.
-    alpha: of Self-GRPO's softmax over rewards in [0, 1]; 8 is 2 for each of four questions: one more that is right
-    makes a picture seven times as heavy. Much less, and nearly all of the gradient is what all pictures share, whose
+    alpha: of Self-GRPO's softmax over rewards in [0, 1]; 8 is 4/3 for each of six questions: one more that is right
+    makes a picture four times as heavy. Much less, and nearly all of the gradient is what all pictures share, whose
     mean is zero; much more, and only the best of a group is learned.
     scale: of GRPO's advantages. level: of its ratios.
     inner: updates on one round of rollouts (mu); for HT-GRPO's and UniGRPO's many. clip: low and high of the ratio.

@@ -25,10 +25,10 @@ class Experiment:
 
 def cost(recipe: RLRecipe) -> float:
     """Sequences that a round of Self-GRPO sends through the network; one with a gradient counts three."""
-    pictures, asked = recipe.prompts * recipe.group, 4
-    rollouts, judged = pictures * recipe.settings["num_inference_steps"], pictures * asked + recipe.prompts * 2 * asked
+    pictures, asked = recipe.prompts * recipe.group, 6
+    rollouts, judged = pictures * recipe.settings["num_inference_steps"], pictures * asked + recipe.prompts * (asked + 4)
     learned = 4 * pictures * len(recipe.read_at or ())                              # the reference reads them as well
-    answers = 5 * pictures / 2 * (recipe.answered or asked)                         # of the better half; read, learned
+    answers = 5 * pictures / 2 * (recipe.answered or asked)                       # the better half; read, learned
     return rollouts + judged + learned + answers + 3 * BATCH * bool(recipe.sft_share)
 
 

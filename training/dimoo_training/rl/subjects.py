@@ -60,7 +60,7 @@ class Drawings:
 
     world: w.World = field(default_factory=lambda: w.WORLDS["full"])
     kinds: tuple[str, ...] = FAMILIES
-    count: int = 4
+    count: int = 6
     limit: float | None = 0.9
     part, measure = "image", "oracle"
 
@@ -72,7 +72,7 @@ class Drawings:
 
     def request(self, caption: w.Caption, judge: Judge, defaults: Defaults, rng: np.random.Generator) -> Request:
         task = TextToImage(caption.text, defaults.height, defaults.width)
-        spare = questions(caption.claim, self.world, 2 * self.count, rng)
+        spare = questions(caption.claim, self.world, self.count + 4, rng)
         kept = self.unknown(spare, judge, task) if self.limit is not None else spare
         return Request(task, caption.family, caption, tuple(kept[: self.count]))
 
