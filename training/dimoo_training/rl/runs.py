@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dimoo_training.rl import recipes as r
 from dimoo_training.rl.recipes import RLRecipe
+from dimoo_training.rl.subjects import Drawings
 
 BATCH = 25
 """Sequences of a rehearsal batch, about."""
@@ -25,10 +26,11 @@ class Experiment:
 
 def cost(recipe: RLRecipe) -> float:
     """Sequences that a round of Self-GRPO sends through the network; one with a gradient counts three."""
-    pictures, asked = recipe.prompts * recipe.group, 6
-    rollouts, judged = pictures * recipe.settings["num_inference_steps"], pictures * asked + recipe.prompts * (asked + 4)
+    pictures, asked = recipe.prompts * recipe.group, Drawings.count
+    rollouts = pictures * recipe.settings["num_inference_steps"]
+    judged = pictures * asked + recipe.prompts * (asked + Drawings.spare)
     learned = 4 * pictures * len(recipe.read_at or ())                              # the reference reads them as well
-    answers = 5 * pictures / 2 * (recipe.answered or asked)                       # the better half; read, learned
+    answers = 5 * pictures / 2 * (recipe.answered or asked)                         # of the better half: read, learned
     return rollouts + judged + learned + answers + 3 * BATCH * bool(recipe.sft_share)
 
 
