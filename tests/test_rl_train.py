@@ -336,6 +336,15 @@ def test_shards_learn_as_whole_weights_do_and_go_on_after_a_kill(tiny_folder, tm
     assert same_weights(again, ends[1])
 
 
+def test_saving_a_checkpoint_with_adapters_changes_nothing(tiny_folder, tmp_path):
+    recipe = replace(MICRO, iterations=2, lora=2, subject=Plain(), rewards={"turns": 1.0}, lr=1e-2)
+    for name, seconds in (("often", -1), ("once", 1e9)):
+        align(DiMOOPipeline.from_pretrained(tiny_folder), replace(recipe, save_every_seconds=seconds), tmp_path / name,
+              log=quiet)  # fmt: skip
+    often, once = (load_state(tmp_path / name / "state.pt")["trained"] for name in ("often", "once"))
+    assert same_weights(often, once)
+
+
 def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
     align(world64, replace(MICRO, iterations=1), tmp_path, log=quiet)
     with pytest.raises(ValueError, match="other parameters"):

@@ -79,7 +79,8 @@ def export(pipeline: DiMOOPipeline, rank: int | None, weights: dict[str, Tensor]
     with torch.device("meta"):
         model = LLaDAForMultiModalGeneration(pipeline.model.config)
     adapted = adapt(model, rank, empty=True) if rank else None
-    model.load_state_dict({name: value.detach().cpu() for name, value in weights.items()}, assign=True)
+    copies = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}     # merging is in place
+    model.load_state_dict(copies, assign=True)
     if adapted is not None:
         model = adapted.merge_and_unload()
     parts = DiMOOPipeline(model.eval().to(torch.bfloat16), pipeline.tokenizer, pipeline.vqvae)
