@@ -25,6 +25,7 @@ def score(
     steps: Annotated[int | None, typer.Option(help="Steps a picture.", show_default="the checkpoint's")] = None,
     guidance: Annotated[float | None, typer.Option(help="Guidance scale.", show_default="the checkpoint's")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the draw.", show_default="the checkpoint's")] = None,
+    preset: Annotated[str, typer.Option(help="Speed against quality, of pictures and answers.")] = "exact",
     json: Annotated[Path | None, typer.Option("--json", help="Also write the scores to this file.")] = None,
     sheet: Annotated[Path | None, typer.Option(help="Also draw every picture to this file.")] = None,
 ) -> None:
@@ -32,7 +33,8 @@ def score(
     if context.invoked_subcommand is None:
         settings = {"num_inference_steps": steps, "guidance_scale": guidance, "temperature": temperature}
         chosen = {name: value for name, value in settings.items() if value is not None}
-        reach("dimoo_training.commands:evaluate", "train")(model, per_kind, seed, world, part, chosen, json, sheet)
+        run = reach("dimoo_training.commands:evaluate", "train")
+        run(model, per_kind, seed, world, part, chosen, preset, json, sheet)
 
 
 @evaluate.command()

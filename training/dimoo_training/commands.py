@@ -87,7 +87,7 @@ def finetune(model: str, data: Path, recipe: str, out: Path, steps: int | None) 
 
 def evaluate(
     model: str, per_kind: int | None, seed: int | None, world: str, parts: list[str] | None, settings: dict,
-    out: Path | None, sheet: Path | None,
+    preset: str, out: Path | None, sheet: Path | None,
 ) -> None:  # fmt: skip
     """Score a checkpoint: on the committed facts, or for a seed or another world on others.
 
@@ -107,7 +107,7 @@ def evaluate(
     else:
         facts = evaluation.draw_facts(shown, seed or 0, per_kind or PER_KIND, chosen)
     pipeline = DiMOOPipeline.from_pretrained(model)
-    scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet)
+    scores = evaluation.evaluate(pipeline, facts, seed or 0, settings, _log, sheet, preset)
     if out:
         scores.write(out)
 

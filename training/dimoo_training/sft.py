@@ -75,7 +75,7 @@ def fit(
             if not torch.isfinite(loss):
                 ids = batch["labels"].tolist()
                 raise NotFinite(f"step {run.step}, {kind}: loss {loss.item()}; ids of the batch: {ids}")
-            accelerator.backward(loss)
+            accelerator.backward(recipe.emphasis.get(kind, 1.0) * loss)
             if main:
                 notes.hear(kind, each.cpu(), batch["ratio"])
         norm = run.update(warmup_then_decay(run.step / recipe.steps, decay=recipe.decay))

@@ -19,15 +19,16 @@ RIGHT, WRONG, PAPER = (34, 139, 84), (214, 69, 65), (255, 255, 255)
 
 def evaluate(
     pipeline: DiMOOPipeline, facts: EvaluationSet, seed: int = 0, settings: dict | None = None,
-    log: Callable[[str], None] = print, sheet: Path | None = None,
+    log: Callable[[str], None] = print, sheet: Path | None = None, preset: str = "exact",
 ) -> Scores:  # fmt: skip
     """Score a pipeline on the given facts; prints every score, and draws the contact sheet to `sheet`.
 
     Args:
         settings: how pictures are sampled where it is not by the checkpoint's defaults.
+        preset: for pictures and answers.
     """
     pipeline.set_progress_bar_config(disable=True)
-    sitting, outcomes = Sitting(pipeline, seed, settings or {}), {}
+    sitting, outcomes = Sitting(pipeline, seed, settings or {}, preset), {}
     for part, kinds in facts.items():
         measured = MEASURES[part](sitting, kinds)
         outcomes |= measured
