@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from processes import in_processes
 
 from dimoo.pipeline import DiMOOPipeline
@@ -29,6 +28,7 @@ from dimoo_training.rl.train import align
 from dimoo_training.sft import NotFinite
 from dimoo_training.state import load_state
 
+pytestmark = pytest.mark.usefixtures("fresh_accelerate")
 DRAWN = {"num_inference_steps": 4, "guidance_scale": 0.0, "temperature": 1.0}
 MICRO = RLRecipe(
     prompts=2, group=3, iterations=2, settings=DRAWN, read_at=(0.0, 0.5), sft_share=0.0, save_every_seconds=-1,
@@ -99,14 +99,6 @@ def mine(monkeypatch):
     monkeypatch.setitem(REWARDS, "mine", low_codes)
     monkeypatch.setitem(REWARDS, "even", even_ids)
     monkeypatch.setitem(REWARDS, "turns", lambda samples: [k % 2 for k in range(len(samples))])
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate():
-    """Accelerate keeps one precision a process, and other tests may have asked for another."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 @pytest.mark.parametrize("name", METHODS)
