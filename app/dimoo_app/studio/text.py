@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 import torch
 
+from dimoo.blocks import whole_blocks
 from dimoo_app.presets import settings
 from dimoo_app.studio import figures
 from dimoo_app.studio.desk import Desk, spoken
@@ -49,9 +50,10 @@ def build(desk: Desk) -> None:
 
     def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):
         with spoken():
-            task = Kept(prompt, length=int(length), keep=keep)
+            length = whole_blocks(int(length), desk.defaults.block_length)
+            task = Kept(prompt, length=length, keep=keep)
             hot = {"temperature": temperature} if temperature else {}
-            chosen = settings(**{**table[recipe](int(length)), **hot})
+            chosen = settings(**{**table[recipe](length), **hot})
         job = desk.start(request, TAB, [task], chosen, int(number or 0))
         sample, frames = job.samples[0], [task.prepare(desk.codec).answer]
         held = set(keep)
