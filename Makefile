@@ -40,7 +40,7 @@ train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer,
 	@$(py) -m dimoo train pictures --recipe small --vq runs/vq-small --out runs/small
 	@$(py) -m dimoo train sft --recipe small --vq runs/vq-small --out runs/small $(ARGS)
 
-self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (15 hours); goes on where it stopped
+self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (4 hours); goes on where it stopped
 	@$(py) -m dimoo_training.rl.experiments --model $(MODEL) $(ARGS)
 
 studio: $(stamp)  ## open the studio with the embedded model

@@ -36,7 +36,8 @@ class LeftToRight:
     """Blocks of `block_length` masks, left to right (semi-autoregressive LLaDA); `steps` are shared among them.
 
     Blocks are counted over the positions that may be written, so fixed text inside costs nothing.
-    Each row of a batch shares the steps among its own blocks, as it would alone; the longest wait sets the pace.
+    Each row of a batch shares the steps among its own blocks, as it would alone, the first ones getting what is over;
+    the longest wait sets the pace. A block has one step at least.
     """
 
     steps: int = 128
@@ -50,11 +51,23 @@ class LeftToRight:
     def windows(self, canvas: Canvas) -> Iterator[Window]:
         block = (canvas.writable.cumsum(1) - 1) // self.block_length            # (B, T) number of each mask's block
         counts = (block.amax(1) + 1).tolist()                                   # blocks of each row
-        steps = [max(1, self.steps // max(1, count)) for count in counts]
         for number in range(max(counts)):
+            steps = [shared(self.steps, max(1, count), number) for count in counts]
             window = canvas.window((block == number) & canvas.writable, steps)
             if window.widest:
                 yield window
+
+    def check(self, length: int) -> None:
+        """An answer longer than a block divides into whole blocks (LLaDA); a shorter one is a block of its own."""
+        if length <= self.block_length or length % self.block_length == 0:
+            return
+        below = length // self.block_length * self.block_length
+        fitting = ", ".join(str(size) for size in range(1, length + 1) if length % size == 0)
+        raise ValueError(
+            f"an answer of {length} tokens does not divide into blocks of {self.block_length}; allowed: lengths up to "
+            f"{self.block_length} and its multiples, such as {below} and {below + self.block_length}, "
+            f"or block lengths {fitting}"
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,16 @@ class PowersOfTwo:
             window = canvas.window((number == index) & canvas.writable, [1 if index else first] * len(canvas))
             if window.widest:
                 yield window
+
+
+def shared(steps: int, blocks: int, number: int) -> int:
+    """Steps of block `number`: an even split whose remainder goes to the first blocks, one at least."""
+    return max(1, steps // blocks + (number < steps % blocks))
+
+
+def whole_blocks(length: int, block_length: int) -> int:
+    """The longest answer of at most `length` tokens that divides into blocks."""
+    return length if length < block_length else length // block_length * block_length
 
 
 def floor_log2(whole: Tensor) -> Tensor:

@@ -57,12 +57,14 @@ class Update:
 class Window:
     """The open part of the canvas: (B, T) bool, and per row the masks in it and how many steps they get.
 
-    widest: most positions of any row that may be written in it, masked or not.
+    reach: (B, T) bool, where written tokens may be replaced meanwhile; the open part, if nobody asks for more.
+    widest: most positions of any row that may be written in reach, masked or not.
     """
 
     open: Tensor
     counts: list[int]
     steps: list[int]
+    reach: Tensor
     widest: int = 0
 
 
@@ -105,16 +107,17 @@ class Canvas:
     def window(self, open: Tensor, steps: list[int]) -> Window:
         """A window over `open` (B, T) bool on the host, counting the masks it started with."""
         widest = int((open & self.writable).sum(1).max())
-        return Window(open.to(self.device), (open & self.start).sum(1).tolist(), steps, widest)
+        there = open.to(self.device)
+        return Window(there, (open & self.start).sum(1).tolist(), steps, there, widest)
 
     def open_rows(self, window: Window, limit: int) -> tuple[Tensor, Tensor]:
         """The masked positions of a window, in order: rows (B, limit) and valid (B, limit) bool.
 
-        Rows with fewer than `limit` masks are filled up with other positions of theirs, not valid, first those of
-        the window that may be rewritten; all entries of a row differ, so scattering is safe.
+        Rows with fewer than `limit` masks are filled up with other positions of theirs, not valid, first those in the
+        window's reach that may be rewritten; all entries of a row differ, so scattering is safe.
         """
         masked = self.masked & window.open
-        order = 2 - masked.to(torch.uint8) - (self.editable & window.open).to(torch.uint8)
+        order = 2 - masked.to(torch.uint8) - (self.editable & window.reach).to(torch.uint8)
         rows = order.argsort(dim=1, stable=True)[:, :limit]
         return rows, masked.gather(1, rows)
 

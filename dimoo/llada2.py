@@ -75,8 +75,9 @@ class LLaDA2Adapter:
         if gen_length < 1 or num_inference_steps < 1 or block_length < 1:
             given = f"{gen_length}, {num_inference_steps} and {block_length}"
             raise ValueError(f"gen_length, num_inference_steps and block_length must be at least 1, got {given}")
-        tasks = [Text(question, gen_length, history) for question, history in read(prompt, messages)]
         blocks = -(-gen_length // block_length)
+        length = blocks * block_length if blocks > 1 else gen_length            # whole blocks; cut again below
+        tasks = [Text(question, length, history) for question, history in read(prompt, messages)]
         chosen = {
             "rule": ThresholdOrQuota(threshold),
             "editing": TokenEditing(editing_threshold, max_post_steps) if editing_threshold else None,
@@ -92,7 +93,7 @@ class LLaDA2Adapter:
             callback_on_step_end_tensor_inputs=callback_on_step_end_tensor_inputs, **chosen | settings,
         )  # fmt: skip
         codec = self.pipeline.codec
-        answers = [within(codec, ids) for ids in made.texts]
+        answers = [within(codec, ids)[:gen_length] for ids in made.texts]
         sequences = torch.stack([ended(ids, codec.vocab) for ids in answers])
         texts = None if output_type == "seq" else [codec.text.decode(ids) for ids in answers]
         output = LLaDA2Output(sequences=sequences, texts=texts)

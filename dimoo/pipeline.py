@@ -22,6 +22,7 @@ from transformers import AutoTokenizer
 from dimoo import __version__
 from dimoo.canvas import Canvas
 from dimoo.checkpoint import forget_places, naming, read_defaults, write_index
+from dimoo.combinations import refuse
 from dimoo.images import load_image, load_mask
 from dimoo.locate import locate
 from dimoo.model.llada import LLaDAForMultiModalGeneration
@@ -164,15 +165,19 @@ class DiMOOPipeline(DiffusionPipeline):
         length = _or(length, self.defaults.text_length)
         return self.run([Text(text, length, history) for text in _listed(prompt)], **options)
 
-    def infill(self, parts: Sequence[str | int], *, prompt: str = Infill.prompt, **options) -> DiMOOPipelineOutput:
+    def infill(
+        self, parts: Sequence[str | int], *, prompt: str = Infill.prompt,
+        history: Sequence[tuple[str, str]] = (), **options,
+    ) -> DiMOOPipelineOutput:  # fmt: skip
         """Fill the holes of one passage: words, and numbers of masks, such as ["the ", 2, " circle"]."""
-        return self.run([Infill(parts, prompt)], **options)
+        return self.run([Infill(parts, prompt, history)], **options)
 
     def rewrite(
-        self, text, *, prompt: str = Rewrite.prompt, keep: Sequence = (), reopen: Sequence = (), **options
-    ) -> DiMOOPipelineOutput:
+        self, text, *, prompt: str = Rewrite.prompt, keep: Sequence = (), reopen: Sequence = (),
+        history: Sequence[tuple[str, str]] = (), **options,
+    ) -> DiMOOPipelineOutput:  # fmt: skip
         """Change one passage or several in place: `keep` is locked, `reopen` decided anew, see `Rewrite`."""
-        return self.run([Rewrite(each, prompt, keep, reopen) for each in _listed(text)], **options)
+        return self.run([Rewrite(each, prompt, keep, reopen, history) for each in _listed(text)], **options)
 
     def __call__(self, prompt=None, *, task: str | None = None, image=None, mask_image=None, **options):
         """Any task by name; without `task` it follows from what is given (a mask: inpaint, an image: edit)."""
@@ -252,6 +257,9 @@ class DiMOOPipeline(DiffusionPipeline):
             "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
             "cache": settings.cache_policy(), "stop": settings.stop(kind),
         }  # fmt: skip
+        refuse(cache=parts["cache"], attention=self.model.attention_kind)
+        for length in {task.length for task in tasks if isinstance(task, Text | Ask)}:
+            settings.check_length(length)
         prepared = {id(task): task.prepare(self.codec) for task in {id(task): task for task in tasks}.values()}
         rows = [prepared[id(task)] for task in tasks]
         canvas = Canvas(rows, self.codec.vocab, seeds, self._execution_device)

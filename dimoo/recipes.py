@@ -44,6 +44,8 @@ RECIPES: dict[str, Recipe] = {
     "llada-prefix": Recipe("LLaDA with the prefix cache", {"cache": "prefix"}, STEPS, "{budget}"),
     "llada-dual": Recipe("LLaDA with the dual cache", {"cache": "dual"}, STEPS, "{budget}"),
     "llada-vicinity": Recipe("LLaDA with vicinity refresh", {"cache": "vicinity"}, STEPS, "{budget}"),
+    "llada-log2": Recipe("as many equal steps as ASS takes", WHOLE, (1.0,), "log2"),
+    "threshold": Recipe("threshold, blocks from left to right", {"rule": "threshold(threshold={budget})"}, BARS),
     "fast-dllm": Recipe("Fast-dLLM", {"rule": "threshold(threshold={budget})", "cache": "dual"}, BARS),
     "threshold-whole": Recipe("threshold, fully diffusive", WHOLE | {"rule": "threshold(threshold={budget})"}, BARS),
     "factor": Recipe("Fast-dLLM's factor rule", {"rule": "factor(factor={budget})", "cache": "dual"}, (0.5, 1.0, 2.0)),
@@ -72,6 +74,33 @@ RECIPES: dict[str, Recipe] = {
         BARS,
     ),
     "edit": Recipe("LLaDA2.1", {"rule": "threshold(threshold={budget})", "editing": "confident"}, BARS),
+    "edit-answer": Recipe(
+        "LLaDA2.1, earlier blocks stay open to edits",
+        {"rule": "threshold(threshold={budget})", "editing": "confident(reach=answer)"},
+        BARS,
+    ),
     "llada2": Recipe("LLaDA2.0", {"rule": "threshold-or-quota(threshold={budget})"}, BARS),
 }
 """Name -> recipe."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways of decoding that the field argues about, each a (recipe, budget); they answer the same problems."""
+
+    first: tuple[str, float]
+    second: tuple[str, float]
+    question: str
+
+
+COMPARISONS: dict[str, Comparison] = {
+    "whole-blocks": Comparison(("llada-whole", 1.0), ("llada", 1.0), "fully diffusive or in blocks, a token a step"),
+    "whole-blocks-fast": Comparison(
+        ("threshold-whole", 0.9), ("threshold", 0.9), "fully diffusive or in blocks, by threshold"
+    ),
+    "log-linear": Comparison(("ass", 1.0), ("llada-log2", 1.0), "doubling or equal steps, log2 of the length each"),
+    "log-half": Comparison(("ass", 1.0), ("llada-whole", 0.5), "log2 of the length doubling steps, or half of it"),
+    "eoser": Comparison(("eoser", 0.5), ("llada-whole", 0.5), "early ends rejected or not, half the length in steps"),
+    "eoser-log": Comparison(("eoser-ass", 1.0), ("ass", 1.0), "early ends rejected or not, in doubling steps"),
+}
+"""Name -> comparison; see `dimoo.bench.compare`."""

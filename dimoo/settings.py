@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from dimoo.blocks import BLOCKS, BlockSchedule
+from dimoo.blocks import BLOCKS, BlockSchedule, LeftToRight
 from dimoo.cache import CACHES, NoCache
+from dimoo.combinations import refuse
 from dimoo.guidance import GUIDERS, Guider, NestedGuidance, NoGuidance, TextGuidance, TextImageGuidance
 from dimoo.presets import read_preset
 from dimoo.resolve import build, resolve
@@ -27,6 +28,7 @@ from dimoo.sampling import (
     NeverEarly,
     NoMasks,
     Scheduler,
+    TokenEditing,
     TransferRule,
     Truncation,
 )  # fmt: skip
@@ -143,12 +145,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.quota is not None and not self.transfer_rule().uses_quota:
-            fitting = [name for name, rule in RULES.items() if rule.uses_quota]
-            raise ValueError(
-                f"rule {self.rule!r} decides itself how many tokens it writes, so quota {self.quota!r} has no meaning; "
-                f"a quota goes with: {', '.join(fitting)}"
-            )
+        refuse(rule=self.transfer_rule(), quota=self.quota, edit=self.editor(), cache=self.cache_policy(),
+               tries=self.best_of)  # fmt: skip
 
     def filled(self, defaults: Defaults, kind: str) -> Settings:
         """The same with the checkpoint's defaults for a kind of task (`draw`, `edit`, `text`) in place of None."""
@@ -183,9 +181,12 @@ class Settings:
             processors=[build(one, PROCESSORS, "processor") for one in listed(self.processors)],
             reject=self.reject and build(self.reject, REJECTIONS, "early rejection"),
             remask=self.remask and build(self.remask, REMASKINGS, "remasking"),
-            edit=self.editing and build(self.editing, EDITINGS, "editing"),
+            edit=self.editor(),
             unroll=self.unroll or 1,
         )
+
+    def editor(self) -> TokenEditing | None:
+        return self.editing and build(self.editing, EDITINGS, "editing")
 
     @property
     def finish_bound(self) -> float | None:
@@ -201,7 +202,14 @@ class Settings:
     def blocks(self, kind: str) -> BlockSchedule:
         windows = self.windows or ("whole" if kind != "text" else "left-to-right")
         offered = {"steps": self.num_inference_steps, "block_length": self.block_length}
+        offered = {name: value for name, value in offered.items() if value is not None}
         return build(windows, BLOCKS, "block schedule", **offered)
+
+    def check_length(self, length: int) -> None:
+        """Raises ValueError for an answer of `length` tokens that does not divide into the blocks asked for."""
+        blocks = self.blocks("text") if self.block_length is not None else None
+        if isinstance(blocks, LeftToRight):
+            blocks.check(length)
 
     def stop(self, kind: str) -> StoppingCriteria:
         if kind == "text":

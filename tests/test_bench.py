@@ -59,6 +59,8 @@ def test_flops_are_those_that_torch_counts(workload, name):
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):  # spelled out in products
         found = product_flops(lambda: counted(ids, **given))
     assert counted.flops == found and counted.forwards == 2
+    positions = 33 if name == "packed" else 40
+    assert (counted.positions, counted.computed) == (positions, 6 if name == "partial" else positions)
 
 
 @pytest.mark.parametrize("preset", ["plain", "exact", "balanced", "fast"])

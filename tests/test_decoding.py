@@ -24,6 +24,7 @@ from dimoo.sampling import (
     denoise,
 )
 from dimoo.sampling.quotas import even, powers_of_two
+from dimoo.sampling.remasking import Written
 from dimoo.sampling.rules import Candidates, Hierarchical, Quota, Threshold, ThresholdOrQuota
 
 SEEDS = [(0, 0), (0, 1), (7, 0)]
@@ -46,7 +47,9 @@ def options(part, name):
 TABLES = {"rule": RULES, "processors": PROCESSORS, "reject": REJECTIONS, "remask": REMASKINGS, "edit": EDITINGS}
 PARTS = [(part, name) for part, table in TABLES.items() for name in table]
 MIXED = {"edit": TokenEditing(0.2, 3), "remask": REMASKINGS["low-confidence"](0.2), "rule": Hierarchical(0.5, 0.1)}
-SCHEDULERS = {f"{part}-{name}": options(part, name) for part, name in PARTS} | {"edit-and-remask": MIXED}
+WIDE = {"edit": TokenEditing(0.2, 3, "answer"), "rule": Threshold(0.3)}
+SCHEDULERS = {f"{part}-{name}": options(part, name) for part, name in PARTS}
+SCHEDULERS |= {"edit-and-remask": MIXED, "edit-answer": WIDE, "edit-answer-remask": MIXED | {"edit": WIDE["edit"]}}
 SLOTS = {name: {"scheduler": Scheduler(**HOT | given)} for name, given in SCHEDULERS.items()}
 SLOTS |= {f"cache-{name}": {"cache": cache()} for name, cache in CACHES.items()}
 SLOTS |= {f"smoothing-{name}": {"cache": made()} for name, made in SMOOTHINGS.items()}
@@ -111,6 +114,16 @@ def test_scheduled_remasking_keeps_the_schedule(vocab, name):
             on_step=lambda step: seen.append((int(canvas.masked.sum()), int(step.update.back.sum()))))  # fmt: skip
     assert [left for left, _ in seen] == [7 - sum(plan[: step + 1]) for step in range(len(seen))]
     assert sum(back for _, back in seen) > 0
+
+
+def test_the_less_sure_a_token_was_the_likelier_it_goes_back():
+    then, here = torch.tensor([[0.9, 0.2, 0.5, 0.7]]), torch.tensor([[True, True, True, False]])
+    before, after = torch.tensor([[0.5]]), torch.tensor([[0.75]])
+    written = Written(here, then, None, before, after, torch.rand(1, 4))
+    sigma = REMASKINGS["remdm-confidence"]().sigma(written)[0]
+    shares = torch.tensor([-0.9, -0.2, -0.5]).softmax(0)  # of what keeps the marginals: (1 - 0.75) / 0.5
+    torch.testing.assert_close(sigma[:3], 0.5 * shares)
+    assert sigma[3] == 0
 
 
 def candidates(probability, rows=None, quota=1, entropy=None):

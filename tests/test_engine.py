@@ -144,7 +144,7 @@ def test_watching_shows_the_canvas(tiny):
 
 def test_every_step_of_a_traced_job_is_kept(tiny):
     with Engine(tiny) as engine:
-        job = engine.submit([Ask("what?", length=8)], Settings(num_inference_steps=4), watched=True, traced=True)
+        job = engine.submit([Ask("what?", length=6)], Settings(num_inference_steps=4), watched=True, traced=True)
         job.wait(20)
     trace = job.samples[0].trace
     masks = [int((ids == tiny.codec.vocab.mask).sum()) for ids in trace]

@@ -12,7 +12,8 @@ from dimoo.tasks import EDIT_KINDS, Ask, Codec, Edit, TextToImage
 from dimoo.text import TextTokenizer
 from dimoo_training import world as w
 from dimoo_training.checkpoint import new_vocab
-from dimoo_training.examples import HIDDEN, SHORT, WINDOWS, ExampleMaker, collate, conversation, cosine_noise
+from dimoo_training.conversations import conversation
+from dimoo_training.examples import HIDDEN, SHORT, WINDOWS, ExampleMaker, collate, cosine_noise
 from dimoo_training.picture_tasks import PICTURE_TASKS, Map, paint
 from dimoo_training.pictures import PictureBook, make_book
 from dimoo_training.puzzles import PUZZLES
@@ -192,6 +193,17 @@ def test_conversations_fill_the_room(maker, codec, rng, room):
     talks = [example for example in found if len(turns_of(example, codec)) > 1]
     assert len(talks) > 20 and max(len(example.ids) for example in talks) <= room
     assert np.mean([len(example.ids) for example in talks]) > room - 20
+
+
+@pytest.mark.parametrize("kind", w.QUESTION_KINDS)
+def test_a_drill_is_of_one_kind_wherever_the_scene_allows_it(kind, books, rng):
+    scenes = [books["full"].pictures[page] for page in books["full"].scenes()[:30]]
+    for scene in scenes:
+        allowed = {w.ask(scene, kind, np.random.default_rng(seed)) for seed in range(40)} - {None}
+        question, answer = next(conversation(scene, w.WORLDS["full"], rng, kind))
+        if allowed:
+            words = {tuple(q.text.split()[:2]) for q in allowed}
+            assert tuple(question.split()[:2]) in words and " a) " not in question and answer
 
 
 def test_conversations_are_true(books, rng):

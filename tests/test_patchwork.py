@@ -53,10 +53,9 @@ def test_equal_meanings_are_equal_pixels_on_one_background(drawn):
 
 
 def test_whole_objects_are_read_by_the_oracle(monkeypatch):
-    monkeypatch.setattr(patchwork, "MAPS", 0.0)
     monkeypatch.setattr(patchwork, "PATCHWORKS", 0.0)
     monkeypatch.setattr(patchwork, "FILLED", (0.1, 0.4))            # the oracle reads the background off most cells
-    pixels, meaning, shared = pairs(FULL, 10, np.random.default_rng(1))
+    pixels, meaning, shared = pairs(FULL, 10, np.random.default_rng(1), maps=0.0)
     parsed = w.parse_batch((pixels.permute(0, 2, 3, 1) * 255).round().byte().numpy())
     assert all(found.scene is not None for found in parsed)
     for found, parts in zip(parsed, meaning, strict=True):
@@ -67,9 +66,8 @@ def test_whole_objects_are_read_by_the_oracle(monkeypatch):
 
 
 def test_patchworks_mix_quarters_and_maps_stand_on_black(monkeypatch):
-    monkeypatch.setattr(patchwork, "MAPS", 1.0)
     monkeypatch.setattr(patchwork, "PATCHWORKS", 1.0)
-    pixels, meaning, _ = pairs(FULL, 6, np.random.default_rng(2))
+    pixels, meaning, _ = pairs(FULL, 6, np.random.default_rng(2), maps=1.0)
     black = torch.from_numpy(backdrop("black")[:8, :8].copy()).permute(2, 0, 1).flatten().float() / 255
     assert (patches(pixels)[meaning == 0] == black).all()
     assert (pixels[:, :1] == pixels[:, 1:]).all()                   # maps are grey

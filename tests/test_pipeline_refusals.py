@@ -75,6 +75,9 @@ def test_pictures_that_cannot_be_are_refused(tiny, photo):
         tiny.edit("x", "no_such_file.png")
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):
         tiny.ask("what?", length=0)
+    for make in (tiny.ask, tiny.write):
+        with pytest.raises(ValueError, match=r"10 tokens does not divide into blocks of 4; allowed: .* 1, 2, 5, 10"):
+            make("what?", length=10, block_length=4)
     with pytest.raises(ValueError, match="not a mixture"):
         tiny.run([TextToImage("a star", 16, 16), Ask("what?")])
     with pytest.raises(ValueError, match="no branch 'uncond'"):

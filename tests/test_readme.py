@@ -1,4 +1,4 @@
-"""The README runs: its commands, its Python blocks, and the loop it quotes is the loop."""
+"""The README and the page about decoding run: commands, Python blocks; and the loop that is quoted is the loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,25 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from dimoo.blocks import BLOCKS as WINDOWS
+from dimoo.cache import CACHES
+from dimoo.sampling import (
+    CONFIDENCES,
+    EDITINGS,
+    PROCESSORS,
+    QUOTAS,
+    REJECTIONS,
+    REMASKINGS,
+    RULES,
+    SMOOTHINGS,
+)
+from dimoo.settings import Settings
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.S | re.M)
-COMMANDS = re.findall(r"`(dimoo (?:generate|edit|inpaint|ask) [^`]+)`", README)
+DECODING = (ROOT / "docs" / "decoding.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", f"{README}\n{DECODING}", re.S | re.M)
+COMMANDS = re.findall(r"`(dimoo (?:generate|edit|inpaint|ask) [^`]+)`", README + DECODING)
 TRAINING = re.findall(r"^    (dimoo train .+)$", README, re.M)
 REQUESTS = re.findall(r"^```json\n(.*?)^```", README, re.S | re.M)
 BATCH = re.findall(r"^    (dimoo batch .+)$", README, re.M)
@@ -110,6 +125,14 @@ def test_the_quoted_loop_is_the_loop() -> None:
     quoted = re.search(rf"`{LOOP}`\):\n\n```\n(.*?)^```", README, re.S | re.M)
     assert quoted, f"README.md quotes no lines of {LOOP}"
     assert quoted[1] in (ROOT / LOOP).read_text("utf-8")
+
+
+TABLES = (RULES, QUOTAS, WINDOWS, CONFIDENCES, PROCESSORS, REJECTIONS, REMASKINGS, EDITINGS, SMOOTHINGS, CACHES)
+
+
+def test_the_page_about_decoding_names_every_variant() -> None:
+    assert not [name for table in TABLES for name in table if f"`{name}`" not in DECODING]
+    assert all(getattr(Settings(), slot, "") is None for slot in re.findall(r"^\| `(\w+)`", DECODING, re.M))
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#]+)", README))

@@ -117,6 +117,8 @@ def test_a_step_has_every_kind_that_is_always_there_and_one_of_the_others():
         {"draw": (2, 9), "full": (1, 9)}, {"draw": (2, 9), "style": (3, 9)}, {"draw": (2, 9), "full": (1, 9)},
     ]  # fmt: skip
     assert replace(recipe, in_turn={}).batches(5) == {"draw": (2, 9)}
+    drilled = replace(recipe, steps=100, always={"answer": (1, 5)}, drills={"exists": (0.2, 0.3)})
+    assert [drilled.batches(step) == {"exists": (1, 5)} for step in (19, 20, 29, 30)] == [False, True, True, False]
 
 
 def test_worlds_grow_during_a_run():

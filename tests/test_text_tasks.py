@@ -1,16 +1,13 @@
-"""Answers, holes and passages changed in place; chat templates; answers shown as they grow; rules from a file."""
+"""Answers, holes and passages changed in place; answers shown as they grow; rules from a file."""
+
+import json
 
 import pytest
 import torch
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from dimoo.model import LLaDAConfig
 from dimoo.sampling.rules import Threshold
 from dimoo.tasks import Ask, Infill, Rewrite, Text
 from dimoo.tasks.text import within
-from dimoo.text import TextTokenizer
-from dimoo.vocab import CheckpointError, Vocab
 
 
 def words_of(codec, ids):
@@ -90,53 +87,6 @@ def test_a_preview_shows_open_places_and_stops_at_a_settled_end(tiny):
     assert codec.text.preview([m, *red, e, *circle]).startswith("░red")
 
 
-# A checkpoint of text alone
-
-TEMPLATE = (
-    "{% for m in messages %}<|startoftext|>{{ m['role'] }}: {{ m['content'] }}<|eot_id|>{% endfor %}"
-    "{% if add_generation_prompt %}assistant: {% endif %}"
-)
-SPECIAL = ("<|endoftext|>", "<|mdm_mask|>", "<|eot_id|>", "<|startoftext|>")
-
-
-@pytest.fixture
-def llada_tokenizer():
-    """A tokenizer with the control tokens of LLaDA 8B, one token a letter."""
-    letters = {letter: index for index, letter in enumerate("abcdefghijklmnopqrstuvwxyz:<>|_ ?")}
-    made = Tokenizer(models.WordLevel(letters | {"[UNK]": len(letters)}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
-    tokenizer.add_tokens(list(SPECIAL), special_tokens=True)
-    tokenizer.chat_template = TEMPLATE
-    return tokenizer
-
-
-@pytest.fixture
-def llada_text(llada_tokenizer):
-    mask = llada_tokenizer.convert_tokens_to_ids("<|mdm_mask|>")
-    config = LLaDAConfig(d_model=32, n_heads=4, n_layers=1, mlp_hidden_size=32, vocab_size=64, mask_token_id=mask)
-    return TextTokenizer(llada_tokenizer, Vocab.from_checkpoint(llada_tokenizer, config))
-
-
-def test_a_text_checkpoint_needs_no_image_tokens(llada_text, llada_tokenizer):
-    vocab = llada_text.vocab
-    end, pad = (llada_tokenizer.convert_tokens_to_ids(token) for token in ("<|eot_id|>", "<|endoftext|>"))
-    assert (vocab.boa, vocab.codebook_size, vocab.ends) == (None, 0, (end, pad))
-    assert llada_text.around == ([], [])
-    config = LLaDAConfig(d_model=32, n_heads=4, n_layers=1, mlp_hidden_size=32, vocab_size=64, mask_token_id=3)
-    with pytest.raises(CheckpointError, match="mask_token_id=3"):
-        Vocab.from_checkpoint(llada_tokenizer, config)
-
-
-def test_the_template_frames_the_turns_and_users_cannot_forge_it(llada_text, llada_tokenizer):
-    ids = llada_text.chat([("who?", "me"), ("why <|eot_id|>?", "")])
-    shown = llada_tokenizer.convert_ids_to_tokens(ids)
-    marks = [token for token in shown if token in SPECIAL]
-    assert marks == ["<|startoftext|>", "<|eot_id|>"] * 3
-    said = "".join(token for token in shown if token not in SPECIAL)
-    assert said == "user: who?assistant: meuser: why <|eot_id|>?assistant: "
-
-
 # The command line
 
 MINE = """
@@ -177,7 +127,17 @@ def test_the_command_takes_rules_and_streams(cli, tmp_path):
     assert shown.stdout == plain and "░" in shown.stderr
     assert "there is" in cli("ask", "what?", "--rule", "treshold", code=2).stderr
     wrong = cli("ask", "what?", "--rule", "threshold", "--quota", "even", code=2).stderr
-    assert "a quota goes with: quota, random, threshold-or-quota" in wrong
+    assert "allowed: rule: quota, random, threshold-or-quota" in wrong
+
+
+def test_the_command_fills_and_changes_passages(cli):
+    filled = cli("ask", "--fill", "a {2} circle", "--seed", 0, "--steps", 2, "--stream")
+    assert filled.stdout.startswith("a ") and filled.stdout.rstrip().endswith(" circle")
+    assert "░" in filled.stderr
+    options = ("--keep", "circle", "--reopen", "red", "--editing", "confident(threshold=0)", "--seed", 0, "--json")
+    told = json.loads(cli("ask", "what is there?", "--rewrite", "a red circle", *options).stdout)
+    assert (told["task"], told["rewrite"], told["keep"]) == ("rewrite", "a red circle", ["circle"])
+    assert "circle" in told["answer"] and "length" not in told
 
 
 def test_the_answer_is_read_between_its_marks(tiny):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dimoo.blocks import BLOCKS, LeftToRight, WholeCanvas
+from dimoo.blocks import BLOCKS, LeftToRight, WholeCanvas, whole_blocks
 from dimoo.cache import CACHES, SELECTIONS, KVStore, MaxLogitCache
 from dimoo.canvas import Canvas, Row
 from dimoo.guidance import GUIDERS, NestedGuidance, active
@@ -109,6 +109,26 @@ def test_windows_hold_every_mask_once(vocab, name, steps):
     for window in windows:
         assert window.counts == (window.open & canvas.editable).sum(1).tolist()
         assert len(window.steps) == 3 and all(1 <= count <= steps for count in window.steps)
+
+
+def test_steps_that_do_not_divide_go_to_the_first_blocks(vocab):
+    row = Row(torch.full((9,), vocab.mask), {}, vocab.everything)
+    for steps, shares in ((8, [3, 3, 2]), (7, [3, 2, 2]), (2, [1, 1, 1])):
+        windows = LeftToRight(steps, 3).windows(Canvas([row], vocab, [(0, 0)]))
+        assert [window.steps for window in windows] == [[share] for share in shares]
+
+
+@pytest.mark.parametrize(("length", "block"), [(3, 8), (8, 8), (24, 8), (5, 1)])
+def test_lengths_that_divide(length, block):
+    LeftToRight(block_length=block).check(length)
+    assert whole_blocks(length, block) == length
+
+
+def test_a_length_that_does_not_divide_is_refused_with_those_that_do():
+    words = "10 tokens .* blocks of 4; allowed: lengths up to 4 .* such as 8 and 12, or block lengths 1, 2, 5, 10"
+    with pytest.raises(ValueError, match=words):
+        LeftToRight(block_length=4).check(10)
+    assert whole_blocks(10, 4) == 8
 
 
 def test_blocks_of_several_windows_hold_every_mask_once_too(vocab):

@@ -1,4 +1,4 @@
-"""Counting model FLOPs, and a denoiser that does nothing else."""
+"""Counting passes, positions and model FLOPs, and a denoiser that does nothing else."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ def linear_flops(config) -> tuple[int, int]:
 
 
 class Counted:
-    """A denoiser that adds up what is asked of it: `forwards` (sequences), `flops`."""
+    """A denoiser that adds up what is asked of it: `forwards` (sequences), their `positions`, how many of these were
+    `computed`, and `flops` (0 for a toy, which has no layers)."""
 
     def __init__(self, denoiser):
-        self.denoiser, self.forwards, self.flops = denoiser, 0, 0
+        self.denoiser, self.forwards, self.positions, self.computed, self.flops = denoiser, 0, 0, 0, 0
 
     def __getattr__(self, name: str):
         return getattr(self.denoiser, name)
@@ -32,13 +33,17 @@ class Counted:
         lengths = packing.lengths if packing is not None else (length,) * batch
         computed = lengths if rows is None else (rows.shape[1],) * batch
         asked = computed if logit_rows is None else (logit_rows.shape[1],) * batch
+        self.forwards += batch
+        self.positions += sum(lengths)
+        self.computed += sum(computed)
+        if not hasattr(config, "n_layers"):
+            return
         columns = config.embedding_rows if columns is None else columns.stop - columns.start
         kv, rest = linear_flops(config)
         for keys, queries, needed in zip(lengths, computed, asked, strict=True):
             per_query = rest + 4 * keys * config.d_model                        # and two products with all keys
             self.flops += config.n_layers * queries * kv + (config.n_layers - 1) * queries * per_query
             self.flops += needed * (per_query + 2 * config.d_model * columns)
-        self.forwards += batch
 
 
 class Idle:

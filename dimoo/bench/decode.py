@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dimoo.bench.count import Counted
+from dimoo.bench.workload import Load, random_row
 from dimoo.canvas import Canvas, Row
-from dimoo.recipes import Recipe
+from dimoo.recipes import RECIPES, Recipe
 from dimoo.sampling import denoise
 from dimoo.settings import Defaults, Settings
 from dimoo.vocab import Vocab
@@ -30,51 +32,36 @@ class Problem:
 
 
 @dataclass
-class Counted:
-    """A denoiser that counts the rows it computes and those a full pass would."""
-
-    denoiser: Any
-    computed: int = 0
-    all: int = 0
-
-    def __call__(self, input_ids: Tensor, *, rows: Tensor | None = None, **options):
-        self.all += input_ids.numel()
-        self.computed += input_ids.numel() if rows is None else rows.numel()
-        return self.denoiser(input_ids, rows=rows, **options)
-
-    def embed(self, *given):
-        return self.denoiser.embed(*given)
-
-
-@dataclass
 class Score:
     """What one recipe did at one budget, over all problems.
 
-    tokens: written up to the end of each answer. same: share of positions with the ids of the baseline.
-    speed: how many times faster than the baseline. hits: share of rows that a cache spared.
+    right: problem by problem; None: not known. forwards: of an answer, on average. tokens: written up to the end of
+    each answer. hits: share of positions that a cache spared. flops: of the model, in all.
+    same: share of written positions with the ids of the baseline. speed: how many times faster than the baseline.
     """
 
     recipe: str
     budget: float
-    problems: int = 0
-    right: int | None = None
+    problems: int
+    right: list[bool] | None = None
     forwards: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
     hits: float = 0.0
+    flops: float = 0.0
     same: float | None = None
     speed: float | None = None
     answers: list[Tensor] = field(default_factory=list, repr=False)
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        return None if self.right is None else wilson(self.right, self.problems)
+        return None if self.right is None else wilson(sum(self.right), self.problems)
 
     def row(self) -> dict[str, Any]:
         """Numbers for a table or a file."""
         stated = {name: value for name, value in asdict(self).items() if name != "answers"}
         forwards = self.forwards * self.problems
-        accuracy = None if self.right is None else self.right / self.problems
+        accuracy = None if self.right is None else sum(self.right) / self.problems
         rates = {"tokens_per_forward": self.tokens / max(1, forwards), "tokens_per_second": self.tokens / self.seconds}
         return stated | {"accuracy": accuracy, "interval": self.interval} | rates
 
@@ -92,7 +79,7 @@ def run(
     defaults: Defaults, block_length: int, device: torch.device,
 ) -> Score:  # fmt: skip
     """Answer every problem under a recipe."""
-    score, counted, forwards = Score(name, budget), Counted(denoiser), 0
+    score, counted, right = Score(name, budget, len(problems)), Counted(denoiser), []
     for number, problem in enumerate(problems):
         length = int((problem.row.answer == vocab.mask).sum())
         settings = Settings(**{"block_length": block_length} | recipe.at(budget, length)).filled(defaults, "text")
@@ -102,15 +89,15 @@ def run(
             "stop": settings.stop("text"),
         }  # fmt: skip
         began = time.perf_counter()
-        forwards += denoise(canvas, counted, **slots)
+        denoise(canvas, counted, **slots)
         answer = canvas.row(0)                                                  # waits for the device
         score.seconds += time.perf_counter() - began
-        score.answers.append(answer)
+        score.answers.append(answer[problem.row.answer == vocab.mask])
         score.tokens += written(answer, problem.row, vocab)
         if problem.right is not None:
-            score.right = (score.right or 0) + problem.right(answer)
-    score.problems, score.forwards = len(problems), forwards / len(problems)
-    score.hits = 1 - counted.computed / max(1, counted.all)
+            right.append(bool(problem.right(answer)))
+    score.right, score.forwards, score.flops = right or None, counted.forwards / len(problems), counted.flops
+    score.hits = 1 - counted.computed / max(1, counted.positions)
     return score
 
 
@@ -122,7 +109,7 @@ def written(answer: Tensor, row: Row, vocab: Vocab) -> int:
     return int((open & before & (answer != vocab.mask)).sum())
 
 
-def compare(scores: Sequence[Score], baseline: str) -> None:
+def against(scores: Sequence[Score], baseline: str) -> None:
     """Fill in `same` and `speed` against the baseline at the same budget, or else at its first."""
     there = [score for score in scores if score.recipe == baseline]
     for score in scores:
@@ -135,50 +122,23 @@ def compare(scores: Sequence[Score], baseline: str) -> None:
 
 
 def scores(
-    denoiser, vocab: Vocab, problems: Sequence[Problem], recipes: dict[str, Recipe], defaults: Defaults,
-    block_length: int, device: torch.device, budgets: Sequence[float] | None = None,
+    denoiser, vocab: Vocab, problems: Sequence[Problem], plan: Sequence[tuple[str, float]], defaults: Defaults,
+    block_length: int, device: torch.device, recipes: Mapping[str, Recipe] = RECIPES,
 ) -> Iterator[Score]:  # fmt: skip
-    """Every recipe at each of its budgets, or at those given; one problem first, so that no one pays for warming up."""
-    first, *_ = recipes.values()
-    run(denoiser, vocab, problems[:1], "", first, first.budgets[-1], defaults, block_length, device)
-    for name, recipe in recipes.items():
-        for budget in budgets or recipe.budgets:
-            yield run(denoiser, vocab, problems, name, recipe, budget, defaults, block_length, device)
-
-
-SIZES = {"1m": (128, 4, 512), "100m": (768, 12, 8192)}
-"""Size -> width, layers, vocabulary of a model of random weights."""
-CODES = 256
-
-
-def random_model(size: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Vocab]:
-    """A model of random weights and its vocabulary, for timing. Raises ValueError for a size that there is not."""
-    from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
-
-    if size not in SIZES:
-        raise ValueError(f"unknown random size {size!r}; allowed: {', '.join(SIZES)}")
-    width, layers, count = SIZES[size]
-    special = ("pad", "mask", "newline", "boi", "eoi", "uncondition", "boa", "eoa")
-    ids = {name: number for number, name in enumerate(special)}
-    vocab = Vocab(**ids, image_offset=count - CODES, codebook_size=CODES, size=count)
-    config = LLaDAConfig(
-        d_model=width, n_heads=width // 64, n_layers=layers, mlp_hidden_size=width * 8 // 3, vocab_size=count,
-        mask_token_id=vocab.mask, pad_token_id=vocab.pad, image_token_offset=vocab.image_offset, codebook_size=CODES,
-        max_sequence_length=8192,
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = LLaDAForMultiModalGeneration(config).to(dtype)
-    return model.to(device).eval(), vocab
+    """Every (recipe, budget) of a plan; one problem first, so that no one pays for warming up."""
+    name, budget = plan[-1]
+    run(denoiser, vocab, problems[:1], "", recipes[name], budget, defaults, block_length, device)
+    for name, budget in plan:
+        yield run(denoiser, vocab, problems, name, recipes[name], budget, defaults, block_length, device)
 
 
 def random_problems(vocab: Vocab, count: int, image: int, length: int) -> list[Problem]:
-    """Rows without meaning: a short prompt, `image` codes, an answer of `length` masks."""
-    made = []
-    for number in range(count):
-        generator = torch.Generator().manual_seed(number)
-        words = torch.randint(8, vocab.image_offset, (24,), generator=generator)
-        codes = torch.randint(*vocab.codes.indices(vocab.size)[:2], (image,), generator=generator)
-        answer = torch.tensor([vocab.boa, *[vocab.mask] * length, vocab.eoa])
-        made.append(Problem(Row(answer, {"cond": torch.cat([words, codes])}, vocab.everything)))
-    return made
+    """Rows without meaning: a short prompt, a picture of `image` codes, an answer of `length` masks."""
+    load = Load("ask", grid_of(image), answer=length)
+    return [Problem(random_row(load, vocab, number)) for number in range(count)]
+
+
+def grid_of(codes: int) -> tuple[int, int]:
+    """The grid nearest to a square."""
+    height = next((side for side in range(math.isqrt(codes), 0, -1) if codes % side == 0), 0)
+    return height, codes // height if height else 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,11 @@ def print_table(rows: Sequence[dict[str, Any]], log=print) -> None:
         log("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def write_json(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A list of rows; written aside, then renamed."""
+def write_json(made: Sequence[Mapping[str, Any]] | Mapping[str, Any], path: Path) -> None:
+    """Numbers; written aside, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(path.name + ".part")
-    aside.write_text(json.dumps(list(rows), indent=1) + "\n", "utf-8")
+    aside.write_text(json.dumps(dict(made) if isinstance(made, Mapping) else list(made), indent=1) + "\n", "utf-8")
     aside.replace(path)
 
 
@@ -58,7 +59,8 @@ def plot_quality(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Score against speed-up, one point a preset. Needs matplotlib."""
     scored = [row for row in rows if row["score"] is not None and row["preset"] != BASELINE]
     base = next(row for row in rows if row["preset"] in ("exact", BASELINE))["seconds_median"]
-    with Drawing(path, (6, 4)) as axes:
+    with drawing(path, (6, 4)) as figure:
+        (axes,) = panels(figure)
         for row in scored:
             x, y = base / row["seconds_median"], 100 * row["score"]
             low, high = 100 * (row["score"] - row["score_low"]), 100 * (row["score_high"] - row["score"])
@@ -74,7 +76,8 @@ def plot_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
     grids = sorted((cells_of(row), row["seconds_median"] / row["steps"]) for row in rows if row["batch"] == 1)
     small = min(cells_of(row) for row in rows)
     batches = sorted((row["batch"], row["seconds_median"] / row["steps"]) for row in rows if cells_of(row) == small)
-    with Drawing(path, (9, 4), 2) as (left, right):
+    with drawing(path, (9, 4)) as figure:
+        left, right = panels(figure, 2)
         for axes, points, words in ((left, grids, "cells of the grid"), (right, batches, "pictures at once")):
             x, y = zip(*points, strict=True)
             axes.loglog(x, y, "o-", color="#1f5fa8")
@@ -93,26 +96,24 @@ def cells_of(row: dict[str, Any]) -> int:
     return int(height) * int(width)
 
 
-class Drawing:
-    """A matplotlib figure that is saved at the end, aside first."""
+@contextmanager
+def drawing(path: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """A matplotlib figure of `size` inches that is saved at the end, aside first."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ValueError("plots need matplotlib: pip install 'dimoo[train]'") from error
+    figure = Figure(size, layout="constrained", dpi=150)
+    yield figure
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name("part-" + path.name)
+    figure.savefig(aside)
+    aside.replace(path)
 
-    def __init__(self, path: Path, size: tuple[float, float], columns: int = 1):
-        self.path, self.size, self.columns = path, size, columns
 
-    def __enter__(self):
-        try:
-            from matplotlib.figure import Figure
-        except ModuleNotFoundError as error:
-            raise ValueError("plots need matplotlib: pip install 'dimoo[train]'") from error
-        self.figure = Figure(self.size, layout="constrained", dpi=150)
-        axes = self.figure.subplots(1, self.columns)
-        for one in [axes] if self.columns == 1 else axes:
-            one.spines[["top", "right"]].set_visible(False)
-        return axes
-
-    def __exit__(self, kind, *rest) -> None:
-        if kind is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            aside = self.path.with_name("part-" + self.path.name)
-            self.figure.savefig(aside)
-            aside.replace(self.path)
+def panels(figure, columns: int = 1) -> list[Any]:
+    """Axes side by side, open at the top and on the right."""
+    made = list(figure.subplots(1, columns, squeeze=False)[0])
+    for axes in made:
+        axes.spines[["top", "right"]].set_visible(False)
+    return made

@@ -62,7 +62,7 @@ def random_vocab(config: LLaDAConfig) -> Vocab:
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked: a task on a grid of codes, in so many steps, several at once."""
+    """What is asked: a task on a grid of codes (0, 0: no picture), in so many steps, several at once."""
 
     task: str = "generate"
     grid: tuple[int, int] = (32, 32)
@@ -92,7 +92,7 @@ def random_row(load: Load, vocab: Vocab, seed: int) -> Row:
 
     full, empty = words(WORDS[load.task] + seed), words(16)
     codes = torch.randint(vocab.codebook_size, load.grid, generator=generator)
-    source = vocab.lay_out(codes) if load.task != "generate" else words(0)
+    source = vocab.lay_out(codes) if load.task != "generate" and codes.numel() else words(0)
     with_source = torch.cat([full, source])
     conditions = {"cond": with_source, "no_text": torch.cat([empty, source]), "no_image": full, "uncond": empty}
     ends = torch.tensor([vocab.boa]), torch.tensor([vocab.eoa])

@@ -2,6 +2,7 @@
 
 from dimoo.cache.max_logit import SELECTIONS, MaxLogitCache, changed_first, published
 from dimoo.cache.none import NoCache
+from dimoo.cache.policy import CachePolicy
 from dimoo.cache.reuse import PromptReuse, SourceReuse
 from dimoo.cache.store import KVStore
 from dimoo.cache.window import DualCache, PrefixCache, VicinityCache
@@ -12,6 +13,6 @@ CACHES = {
 }  # fmt: skip
 
 __all__ = [
-    "CACHES", "SELECTIONS", "DualCache", "KVStore", "MaxLogitCache", "NoCache", "PrefixCache", "PromptReuse",
-    "SourceReuse", "VicinityCache", "changed_first", "published",
+    "CACHES", "SELECTIONS", "CachePolicy", "DualCache", "KVStore", "MaxLogitCache", "NoCache", "PrefixCache",
+    "PromptReuse", "SourceReuse", "VicinityCache", "changed_first", "published",
 ]  # fmt: skip

@@ -91,6 +91,8 @@ class WindowSession:
     """Sequences whose keys are kept."""
     taken: int = 0
     """Passes made in this window: steps that are skipped do not count."""
+    stretch: Tensor | None = None
+    """(n, R) positions that are recomputed, of the n sequences last asked for."""
 
     def due(self, number: int, first: bool) -> bool:
         """Whether pass `number` of the window is full; `first`: in the first window."""
@@ -109,9 +111,11 @@ class WindowSession:
                 return NoCache().logits(denoiser, sequences, rows, columns, step)
             self.kv, self.held = KVStore(), count
             return denoiser(sequences.ids, **given, kv=self.kv, logit_rows=asked).logits
-        stretch = self.rows(sequences)                                          # (nB, R)
-        within = (asked - stretch[:, :1]).clamp(0, stretch.shape[1] - 1)        # those not valid may lie outside
-        return denoiser(sequences.ids, **given, kv=self.kv.narrow(count), rows=stretch, logit_rows=within).logits
+        if self.stretch is None or len(self.stretch) != count:                  # the same in all of a window
+            self.stretch = self.rows(sequences)
+        rows = self.stretch                                                     # (nB, R)
+        within = (asked - rows[:, :1]).clamp(0, rows.shape[1] - 1)              # those not valid may lie outside
+        return denoiser(sequences.ids, **given, kv=self.kv.narrow(count), rows=rows, logit_rows=within).logits
 
     def rows(self, sequences: Sequences) -> Tensor:
         """(nB, R) positions to recompute, ascending; where a sequence has fewer, its last is repeated."""

@@ -30,6 +30,11 @@ def note(words: str) -> None:
     err.print(Text(one_line(words), "yellow"), soft_wrap=True)
 
 
+def say(words: str) -> None:
+    """A sentence that is a result."""
+    out.print(Text(words), soft_wrap=True)
+
+
 def say_picture(path: Path, size: tuple[int, int], seed: int, index: int, seconds: float) -> None:
     """One line for each picture made: path, height x width, seed, seconds. `size` is pillow's (width, height)."""
     start = f"seed {seed}" + (f" index {index}" if index else "")

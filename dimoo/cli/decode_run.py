@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 import torch
 
 from dimoo import __version__
-from dimoo.bench.decode import Problem, compare, random_model, random_problems, scores
+from dimoo.bench.compare import compared, plan, savings
+from dimoo.bench.decode import Problem, against, random_problems, scores
+from dimoo.bench.workload import random_model, random_vocab
+from dimoo.blocks import LeftToRight
 from dimoo.cli import console
 from dimoo.cli.extras import reach
 from dimoo.cli.flags import Machine
 from dimoo.cli.session import DTYPES, find_device, load
-from dimoo.recipes import RECIPES, Recipe
-from dimoo.resolve import resolve
+from dimoo.recipes import COMPARISONS, RECIPES
+from dimoo.resolve import choices, resolve
 from dimoo.settings import Defaults
 from dimoo.tasks import Codec
 from dimoo.tasks.text import Text, within
@@ -34,6 +37,14 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
     "speed": lambda row: "" if row["speed"] is None else f"{row['speed']:.2f}x",
 }
 """Heading -> what stands under it; narrow enough for 80 columns."""
+COMPARED: dict[str, Callable[[dict[str, Any]], str]] = {
+    "first": lambda entry: f"{entry['first'][0]} {entry['first'][1]:g}",
+    "second": lambda entry: f"{entry['second'][0]} {entry['second'][1]:g}",
+    "task": lambda entry: entry["task"],
+    "points (95%)": lambda entry: "{:+.0f} ({:+.0f} to {:+.0f})".format(
+        *(100 * value for value in (entry["difference"], *entry["interval"]))
+    ),
+}
 
 
 def share(accuracy: float, low: float, high: float) -> str:
@@ -45,7 +56,8 @@ class Order:
     """What was asked for; see `dimoo.cli.bench_decode`."""
 
     tasks: str
-    recipes: str
+    recipes: str | None
+    comparisons: str | None
     budgets: tuple[float, ...] | None
     baseline: str
     problems: int
@@ -55,22 +67,38 @@ class Order:
     random: str | None
     image: int
 
-    def chosen(self) -> dict[str, Recipe]:
-        """The recipes, the baseline first. Raises ValueError for a name that is none."""
-        names = list(RECIPES) if self.recipes == "all" else [name.strip() for name in self.recipes.split(",")]
-        names = list(dict.fromkeys([self.baseline, *names]))
-        return {name: resolve(name, RECIPES, "recipe") for name in names}
+    def plan(self) -> list[tuple[str, float]]:
+        """What is measured, (recipe, budget), the baseline first. Raises ValueError for a name that is none."""
+        pairs = listed(self.comparisons, COMPARISONS, "comparison") if self.comparisons else []
+        names = listed(self.recipes or "all", RECIPES, "recipe") if self.recipes or not pairs else []
+        return plan([self.baseline, *names], self.budgets, pairs) if names else plan([], None, pairs)
+
+    def masks(self, longest: int) -> int:
+        """Masks of an answer. Raises ValueError for a length that does not divide into blocks."""
+        if self.length is None:
+            return -(-longest // self.block_length) * self.block_length
+        LeftToRight(block_length=self.block_length).check(self.length)
+        return self.length
+
+
+def listed(names: str, table: Mapping[str, Any], kind: str) -> list[str]:
+    """Keys of a table, given with commas between them, or all. Raises ValueError for one that is none."""
+    given = list(table) if names == "all" else [name.strip() for name in names.split(",")]
+    if unknown := [name for name in given if name not in table]:
+        raise ValueError(f"unknown {kind} {unknown[0]!r}{choices(unknown[0], table)}")
+    return given
 
 
 def compare_recipes(order: Order, machine: Machine) -> dict[str, Any]:
     """All scores, with the machine and the settings they were made with."""
-    recipes = order.chosen()
+    wanted = order.plan()
     made: dict[str, Any] = {"dimoo": __version__, "order": asdict(order), "machine": platform.machine(),
                             "threads": torch.get_num_threads(), "torch": torch.__version__, "tasks": {}}  # fmt: skip
     if order.random is not None:
         device = find_device(machine.device or "auto")
-        model, vocab = random_model(order.random, device, getattr(torch, machine.dtype or DTYPES[device.type]))
-        posed = {"random": random_problems(vocab, order.problems, order.image, order.length or 256)}
+        model = random_model(order.random, device, getattr(torch, machine.dtype or DTYPES[device.type]))
+        vocab = random_vocab(model.config)
+        posed = {"random": random_problems(vocab, order.problems, order.image, order.masks(256))}
         defaults, source = Defaults(), {"model": f"random {order.random}"}
     else:
         puzzles = reach("dimoo_training.puzzles:PUZZLES", "train")
@@ -82,15 +110,15 @@ def compare_recipes(order: Order, machine: Machine) -> dict[str, Any]:
         posed = {name: pose(resolve(name, puzzles, "task"), pipeline.codec, order) for name in names}
     made |= source | {"device": str(device)}
     for task, problems in posed.items():
-        total = sum(len(order.budgets or recipe.budgets) for recipe in recipes.values())
-        with console.progress(task, total) as advance:
+        with console.countdown(task, len(wanted)) as tell:
             found = []
-            for score in scores(model, vocab, problems, recipes, defaults, order.block_length, device, order.budgets):
+            for score in scores(model, vocab, problems, wanted, defaults, order.block_length, device):
                 found.append(score)
-                advance()
-        compare(found, order.baseline)
+                tell(len(found))
+        against(found, order.baseline)
         made["tasks"][task] = [score.row() for score in found]
-    return made
+    saved = {task: savings(rows, order.baseline) for task, rows in made["tasks"].items()}
+    return made | {"comparisons": compared(made["tasks"]), "savings": saved}
 
 
 def pose(puzzle, codec: Codec, order: Order) -> list[Problem]:
@@ -99,7 +127,7 @@ def pose(puzzle, codec: Codec, order: Order) -> list[Problem]:
 
     rng = np.random.default_rng(order.seed)
     given = [puzzle.sample(rng, True) for _ in range(order.problems)]
-    length = order.length or 1 + max(len(codec.text.encode(problem.answer)) for problem in given)
+    length = order.masks(1 + max(len(codec.text.encode(problem.answer)) for problem in given))
 
     def checker(problem):
         return lambda ids: bool(puzzle.right(problem, codec.text.decode(within(codec, ids))))
@@ -108,33 +136,28 @@ def pose(puzzle, codec: Codec, order: Order) -> list[Problem]:
 
 
 def show(made: dict[str, Any]) -> None:
-    """A table for each task."""
+    """A table for each task, what parallel decoding saves there, and the comparisons."""
     for task, rows in made["tasks"].items():
         cells = [[write(row) for write in COLUMNS.values()] for row in rows]
         console.table(f"{task}, {made['model']} on {made['device']}", list(COLUMNS), cells)
+        if saved := made["savings"][task]:
+            console.say(spare(saved))
+    if made["comparisons"]:
+        cells = [[write(entry) for write in COMPARED.values()] for entry in made["comparisons"]]
+        console.table("the same problems, answered in two ways", list(COMPARED), cells)
+
+
+def spare(saved: dict[str, Any]) -> str:
+    best, plain = saved["best"], saved["baseline"]
+    return (
+        f"{best['recipe']} {best['budget']:g} takes {saved['fewer']:.1f} times fewer forwards than "
+        f"{plain['recipe']} {plain['budget']:g} ({best['forwards']:.1f} for {plain['forwards']:.1f}) and is right "
+        f"{100 * (best['accuracy'] - plain['accuracy']):+.0f} points"
+    )
 
 
 def draw(made: dict[str, Any], path: Path) -> None:
-    """Accuracy against forwards, one panel a task, one line a recipe."""
-    figure = reach("matplotlib.figure:Figure", "train")(figsize=(7 * len(made["tasks"]), 5), layout="constrained")
-    panels = figure.subplots(1, len(made["tasks"]), squeeze=False)[0]
-    for panel, (task, rows) in zip(panels, made["tasks"].items(), strict=True):
-        for number, name in enumerate(dict.fromkeys(row["recipe"] for row in rows)):
-            line(panel, [row for row in rows if row["recipe"] == name and row["accuracy"] is not None], name, number)
-        panel.set(title=task, xlabel="forwards for an answer", ylabel="answered right")
-        panel.set(xscale="log", ylim=(-0.02, 1.02))
-        panel.xaxis.set_major_formatter("{x:g}")
-        panel.xaxis.set_minor_formatter("{x:g}")
-        panel.grid(alpha=0.3)
-    panels[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
-    aside = path.with_name(path.name + ".part")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(aside, format="png", dpi=120)
-    aside.replace(path)
+    """Accuracy against forwards, and the comparisons."""
+    from dimoo.bench.decode_plot import plot_decoding
 
-
-def line(panel, rows: Sequence[dict[str, Any]], name: str, number: int) -> None:
-    ordered = sorted(rows, key=lambda row: row["forwards"])
-    markers = "osD^v<>PX*"
-    panel.plot([row["forwards"] for row in ordered], [row["accuracy"] for row in ordered], label=name, alpha=0.8,
-               marker=markers[number % len(markers)], markersize=4, linewidth=1)  # fmt: skip
+    plot_decoding(made, path)

@@ -115,6 +115,7 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
     _tied_weights_keys = {}
     """Nothing to tie after loading: with `weight_tying` there is no head, the embedding serves as one."""
     supports_gradient_checkpointing = True
+    attention_kind = "full"
     can_cache = True
     """Keys and values of some rows may be kept while others are computed."""
 

@@ -24,6 +24,7 @@ from dimoo.packing import Packing
 class ToyDenoiser:
     """The calling convention of `LLaDAForMultiModalGeneration`; a toy says what it thinks in `score`."""
 
+    attention_kind = "full"
     can_cache = True
 
     def __init__(self, vocab_size: int, device: str = "cpu", dtype: torch.dtype = torch.float32):

@@ -1,18 +1,20 @@
 """Token editing: a written token is replaced in place when the model is sure of another one (LLaDA2.1).
 
-Editing goes on after a window is full until nothing changes. Two confident contradictions would swap for ever: a
-window that comes back to an earlier state is left as it is, and the number of steps after the last mask is capped.
+Editing goes on after a window is full until a step changes nothing. Two confident contradictions would swap for ever: a
+canvas that comes back to an earlier state is left as it is, and the number of steps after the last mask is capped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from dimoo.canvas import Canvas
+from dimoo.canvas import Canvas, Window
 from dimoo.stream import mix
+
+REACHES = ("window", "answer")
 
 
 @dataclass(frozen=True)
@@ -22,16 +24,28 @@ class TokenEditing:
     Args:
         threshold: the new token must be more probable than this; 0 edits on any disagreement (LLaDA2.1's fast mode).
         post_steps: most steps after the last mask of a window is filled.
+        reach: `window` edits the open window, `answer` also all that was written before (LLaDA2.1's multi-block
+            editing); the latter asks for logits of the whole answer at every step.
     """
 
     threshold: float = 0.5
     post_steps: int = 16
+    reach: str = "window"
 
     def __post_init__(self):
         if not 0 <= self.threshold < 1:
             raise ValueError(f"the editing threshold must lie in [0, 1), got {self.threshold}")
         if self.post_steps < 0:
             raise ValueError(f"post_steps must be 0 or more, got {self.post_steps}")
+        if self.reach not in REACHES:
+            raise ValueError(f"editing reaches {' or '.join(REACHES)}, got {self.reach!r}")
+
+    def widened(self, canvas: Canvas, window: Window) -> Window:
+        """The window with all that may be edited while it is open; nothing of rows that have no part in it."""
+        if self.reach == "window":
+            return window
+        there = canvas.editable & window.open.any(1, keepdim=True)
+        return replace(window, reach=there, widest=int(canvas.writable.sum(1).max()))
 
     def open(self, canvas: Canvas, steps: int) -> EditMemory:
         return EditMemory(self, canvas, canvas.ids.new_zeros(len(canvas), steps + self.post_steps))
@@ -61,7 +75,7 @@ class EditMemory:
         edit = wanted & ~repeated[:, None]
         self.seen[:, step] = state
         self.after += (left == 0).long()
-        still = ~edit.any(1) | (self.after > self.settings.post_steps)
+        still = ~(edit | fill).any(1) | (self.after > self.settings.post_steps)     # the full window is looked at once
         self.settled |= (left == 0) & still
         return edit
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from dimoo.blocks import BlockSchedule, WholeCanvas
-from dimoo.cache import NoCache
+from dimoo.cache import CachePolicy, NoCache
 from dimoo.canvas import Canvas, Sequences, Update
 from dimoo.guidance import Guider, NoGuidance, active
 from dimoo.late import Late
@@ -47,7 +47,7 @@ def denoise(
     scheduler: Scheduler,
     guider: Guider = NoGuidance(),  # noqa: B008  (frozen)
     blocks: BlockSchedule = WholeCanvas(),  # noqa: B008
-    cache=NoCache(),  # noqa: B008
+    cache: CachePolicy = NoCache(),  # noqa: B008
     stop: StoppingCriteria = NeverEarly(),  # noqa: B008
     on_step: OnStep | None = None,
 ) -> int:
@@ -65,7 +65,7 @@ def denoise(
         for step in range(timetable.steps):
             if timetable.idle(step):
                 continue
-            rows, valid = canvas.open_rows(window, timetable.left(step))        # (B, M) masks, in order
+            rows, valid = canvas.open_rows(timetable.window, timetable.left(step))    # (B, M), masks first
             weights = guider.weights(step / timetable.steps)
             branches = active(weights)                                          # those of weight 0 are not computed
             sequences.read(canvas, timetable.busy(step))

@@ -102,14 +102,14 @@ class Rescale(ReMDM):
 
 @dataclass(frozen=True)
 class Confidence(ReMDM):
-    """The less sure a token was when written, the likelier it goes: sigma_i = n eta the most softmax(-p_i),
-    n written tokens. Published without n, which makes sigma shrink with the length."""
+    """The less sure a token was when written, the likelier it goes: sigma_i = eta the most softmax(-p)_i over the
+    written tokens, where p are the probabilities they were written with. About `eta` tokens go back in a step."""
 
-    eta: float = 0.1
+    eta: float = 1.0
 
     def sigma(self, written: Written) -> Tensor:
         weight = (-written.then).masked_fill(~written.here, -torch.inf).softmax(1).nan_to_num(0.0)
-        return (self.eta * written.most * weight * written.here.sum(1, keepdim=True)).clamp_max(1)
+        return self.eta * written.most * weight
 
 
 @dataclass(frozen=True)

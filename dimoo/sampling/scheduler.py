@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dimoo import ops
 from dimoo.canvas import Canvas, Update, Window
+from dimoo.combinations import refuse
 from dimoo.sampling.editing import TokenEditing
 from dimoo.sampling.noise import GumbelNoise, Noise
 from dimoo.sampling.processors import EarlyRejection, Processor
@@ -95,14 +96,11 @@ class Scheduler:
                 raise ValueError(f"{name} must be 0 or more, got {value}")
         if self.unroll < 1:
             raise ValueError(f"unroll must be at least 1, got {self.unroll}")
-        if self.remask is not None and self.remask.scheduled and self.rule.adaptive:
-            raise ValueError(
-                f"{type(self.remask).__name__} remasking needs steps that are known in advance; it goes with the rules "
-                f"quota and random, and {type(self.rule).__name__} goes with low-confidence remasking"
-            )
+        refuse(rule=self.rule, schedule=self.quota, remask=self.remask, reject=self.reject)
 
     def timetable(self, canvas: Canvas, window: Window) -> Timetable:
         """The steps of a window, and the memory of whatever remembers."""
+        window = window if self.edit is None else self.edit.widened(canvas, window)
         quota = self.quota if self.remask is None else self.remask.quota(self.quota)
         given = list(zip(window.counts, window.steps, strict=True))
         width = max((steps for count, steps in given if count), default=0)
@@ -220,7 +218,7 @@ class Scheduler:
             left = left + back.sum(1)
             busy = left > 0
         if timetable.editing is not None:
-            visible = canvas.editable & timetable.window.open & ~canvas.masked
+            visible = canvas.editable & timetable.window.reach & ~canvas.masked
             visible = (visible if back is None else visible & ~back).gather(1, found.rows)
             write = write | timetable.editing(ids, probability, visible, found.rows, write, found.step, left)
             busy = ~timetable.editing.settled

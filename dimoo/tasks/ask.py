@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from PIL import Image
-from torch import Tensor
 
 from dimoo.canvas import Row
 from dimoo.tasks.base import Codec, need_text
-from dimoo.tasks.text import Turn, row_of, within
+from dimoo.tasks.text import TextTask, Turn, row_of
 
 
 @dataclass
-class Ask:
+class Ask(TextTask):
     """Answer `question` about `images` (none, one or several), after the turns of `history`.
 
     The pictures stand in the first turn, behind its question. The answer gets `length` masks; what follows its
@@ -25,7 +24,6 @@ class Ask:
     images: Sequence[Image.Image] = ()
     history: Sequence[Turn] = ()
     length: int = 128
-    kind = "text"
     system = "understanding"
 
     def __post_init__(self):
@@ -37,6 +35,3 @@ class Ask:
         v = codec.vocab
         images = [v.lay_out(codec.read(image)[1]) for image in self.images]
         return row_of(codec, self.question, self.history, [v.mask] * self.length, images=images)
-
-    def finish(self, codec: Codec, answer: Tensor) -> str:
-        return codec.text.decode(within(codec, answer))

@@ -6,7 +6,7 @@ through it; the others through the prompt they were trained with (`dimoo.text`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,14 +22,27 @@ Span = tuple[int, int]
 """Characters start <= c < stop of a text."""
 
 
+class TextTask:
+    """What tasks that answer in words share."""
+
+    kind = "text"
+
+    def finish(self, codec: Codec, answer: Tensor) -> str:
+        """The filled answer (T,) -> its words, up to its end."""
+        return codec.text.decode(within(codec, answer))
+
+    def preview(self, codec: Codec, answer: Tensor) -> str:
+        """An unfinished answer (T,) -> its words, with a mark for each open place."""
+        return codec.text.preview(within(codec, answer))
+
+
 @dataclass
-class Text:
+class Text(TextTask):
     """Answer `prompt` in words, after the turns of `history`; `length` masks, what follows the end is dropped."""
 
     prompt: str
     length: int = 128
     history: Sequence[Turn] = ()
-    kind = "text"
 
     def __post_init__(self):
         need_text(self.prompt)
@@ -39,12 +52,9 @@ class Text:
     def prepare(self, codec: Codec) -> Row:
         return row_of(codec, self.prompt, self.history, [codec.vocab.mask] * self.length)
 
-    def finish(self, codec: Codec, answer: Tensor) -> str:
-        return codec.text.decode(within(codec, answer))
-
 
 @dataclass
-class Infill:
+class Infill(TextTask):
     """Fill the holes of a passage: `parts` are fixed words, and whole numbers of masks between them.
 
     The fixed words stand exactly as given, and attention sees them on both sides of a hole. A hole too long ends in
@@ -54,7 +64,6 @@ class Infill:
     parts: Sequence[str | int]
     prompt: str = "complete the text"
     history: Sequence[Turn] = ()
-    kind = "text"
 
     def __post_init__(self):
         need_text(self.prompt)
@@ -71,17 +80,23 @@ class Infill:
 
     def finish(self, codec: Codec, answer: Tensor) -> str:
         """The whole passage. An end token closes its hole, not the passage."""
+        return self.said(codec, answer, lambda hole: codec.text.decode(hole, strip=False))
+
+    def preview(self, codec: Codec, answer: Tensor) -> str:
+        return self.said(codec, answer, codec.text.preview)
+
+    def said(self, codec: Codec, answer: Tensor, read: Callable[[Tensor], str]) -> str:
+        """The fixed words as they were given, and each hole as it is read."""
         ids, made, place = within(codec, answer), [], 0
         for part in self.parts:
             count = part if isinstance(part, int) else len(codec.text.encode(part))
-            piece = ids[place : place + count]
-            made.append(codec.text.decode(piece, strip=False) if isinstance(part, int) else part)
+            made.append(read(ids[place : place + count]) if isinstance(part, int) else part)
             place += count
         return "".join(made)
 
 
 @dataclass
-class Rewrite:
+class Rewrite(TextTask):
     """Change a passage in place instead of writing it again.
 
     Words in `keep` never change. Words in `reopen` are decided anew. All others stay unless token editing is on
@@ -96,7 +111,6 @@ class Rewrite:
     keep: Sequence[Span | str] = ()
     reopen: Sequence[Span | str] = ()
     history: Sequence[Turn] = ()
-    kind = "text"
 
     def __post_init__(self):
         need_text(self.text)
@@ -132,9 +146,6 @@ class Rewrite:
             ids += [codec.vocab.mask] * len(piece) if opened else piece
             free += [not kept] * len(piece)
         return row_of(codec, self.prompt, self.history, ids, free)
-
-    def finish(self, codec: Codec, answer: Tensor) -> str:
-        return codec.text.decode(within(codec, answer))
 
 
 def held(start: int, stop: int, spans: Sequence[Span]) -> bool:

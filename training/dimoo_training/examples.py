@@ -5,7 +5,7 @@ Same layouts and prompt table as `dimoo`'s tasks. Only the answer is noised; pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -17,6 +17,7 @@ from torch import Tensor
 from dimoo.text import TextTokenizer
 from dimoo.vocab import Vocab
 from dimoo_training import world as w
+from dimoo_training.conversations import conversation
 from dimoo_training.picture_tasks import PICTURE_TASKS, draw_from
 from dimoo_training.pictures import PictureBook, Record, object_codes
 from dimoo_training.puzzles import PUZZLES
@@ -30,18 +31,8 @@ SHORT = 6
 """Answers of so many tokens, with their end, are always hidden as a whole; longer ones weigh together as much as one
 of this length."""
 OBJECT_WEIGHT, CHANGED_WEIGHT, KEPT_OBJECT_WEIGHT = 4.0, 6.0, 3.0
-ALONE = 0.2
-"""Share of questions that are the only one; the others are part of as long a conversation as has room."""
 HIDDEN = 0.75
 """Share of earlier answers of a conversation that are hidden and learned as well."""
-CHOICE = 0.3
-"""Share of questions asked with lettered options."""
-CAPTIONED = 0.15
-DESCRIBE = ("describe the picture", "describe this image", "what do you see?", "what is in the picture?")
-QUESTION_MIX = {
-    "exists": 3.0, "color": 1.0, "shape": 2.0, "count": 2.0, "where": 0.7, "relation": 2.5, "compare": 2.0,
-    "background": 0.2,
-}  # fmt: skip
 PUZZLE_MIX = {"sudoku": 2.0, "countdown": 2.0, "arithmetic": 1.0}
 
 
@@ -132,6 +123,7 @@ class ExampleMaker:
         self.kinds: dict[str, Callable[..., Example]] = {
             **{kind: partial(self.picture, kind) for kind in PICTURE_TASKS}, "answer": self.answer,
             "puzzle": self.puzzle,
+            **{kind: partial(self.answer, kind=kind) for kind in w.QUESTION_KINDS},
         }  # fmt: skip
 
     def batch(
@@ -139,7 +131,7 @@ class ExampleMaker:
     ) -> dict[str, Tensor]:
         """`count` examples of a kind, none longer than `length`; `shares` of the books (None: equal)."""
         mix = shares or dict.fromkeys(self.books, 1.0)
-        room = {"room": length} if kind == "answer" else {}
+        room = {"room": length} if kind == "answer" or kind in w.QUESTION_KINDS else {}
         drawn = (self.kinds[kind](draw_from(mix, rng), rng, **room) for _ in iter(int, 1))
         fitting = (example for example in drawn if len(example.ids) <= length)
         return collate(list(islice(fitting, count)), self.vocab, length)
@@ -159,11 +151,16 @@ class ExampleMaker:
         prompt = prompted(self.text, record.system, self.words(record.text, rng), sources, rng)
         return painted(prompt, self.image(book, record.target), picture_weight(book, record), self.vocab, rng)
 
-    def answer(self, name: str, rng: np.random.Generator, room: int = 216) -> Example:
-        """Turns about one picture, in about `room` tokens; the last answer stands in a window with padding."""
+    def answer(
+        self, name: str, rng: np.random.Generator, room: int = 216, kind: str | None = None
+    ) -> Example:
+        """Turns about one picture, in about `room` tokens; the last answer stands in a window with padding.
+
+        With a `kind`, only questions of that kind.
+        """
         book, v, sequence = self.books[name], self.vocab, Sequence()
         page = self.asked[name][int(rng.integers(len(self.asked[name])))]
-        *earlier, (asked, last) = self._turns(book, page, room, rng)
+        *earlier, (asked, last) = self._turns(book, page, room, rng, kind)
         for question, words in earlier:
             sequence.say(*question, v.boa)
             sequence.answer(words, [bool(rng.random() < HIDDEN)] * len(words), [1.0] * len(words))
@@ -174,11 +171,11 @@ class ExampleMaker:
         return sequence.done()
 
     def _turns(
-        self, book: PictureBook, page: int, room: int, rng: np.random.Generator
+        self, book: PictureBook, page: int, room: int, rng: np.random.Generator, kind: str | None
     ) -> list[tuple[list[int], list[int]]]:
         """(question, answer) in ids, at least one, and then as many as leave a small window behind them."""
         turns, left = [], room - WINDOWS[0]
-        for question, reply in conversation(book.pictures[page], book.world, rng):
+        for question, reply in conversation(book.pictures[page], book.world, rng, kind):
             asked, words = self.words(question, rng), self.text.encode(reply)
             ids = (
                 self.text.next_turn(asked) if turns
@@ -208,21 +205,6 @@ def picture_weight(book: PictureBook, record: Record) -> np.ndarray:
     weight = np.where(shown, KEPT_OBJECT_WEIGHT, 1.0)
     weight[book.codes[record.sources[0]] != target] = CHANGED_WEIGHT
     return weight
-
-
-def conversation(scene: w.Scene, world: w.World, rng: np.random.Generator) -> Iterator[tuple[str, str]]:
-    """The caption of a scene, or questions about it with their answers: one, or more than anybody has room for."""
-    if rng.random() < CAPTIONED:
-        yield w.reword(DESCRIBE, rng), w.report(scene).text
-        return
-    alone = rng.random() < ALONE
-    while True:
-        question = None
-        while question is None:
-            question = w.ask(scene, draw_from(QUESTION_MIX, rng), rng, world)
-        yield question.as_choice() if rng.random() < CHOICE else (question.text, question.answer)
-        if alone:
-            return
 
 
 def collate(examples: list[Example], vocab: Vocab, length: int) -> dict[str, Tensor]:

@@ -81,9 +81,9 @@ def _meanings(looks: np.ndarray) -> np.ndarray:
 Pair = tuple[list[np.ndarray], list[np.ndarray], np.ndarray]
 
 
-def _pair(world: World, rng: np.random.Generator, scale: int) -> Pair:
+def _pair(world: World, rng: np.random.Generator, scale: int, maps: float) -> Pair:
     """Two pictures, what their patches mean, and which patches they share."""
-    mapped = pick(KINDS, rng) if rng.random() < MAPS else None
+    mapped = pick(KINDS, rng) if rng.random() < maps else None
     patchwork = bool(rng.random() < PATCHWORKS)
     draw = lambda: _look(world, mapped, rng)  # noqa: E731
     mine, theirs = _fill(draw, patchwork, rng), _fill(draw, patchwork, rng)
@@ -98,13 +98,15 @@ def _pair(world: World, rng: np.random.Generator, scale: int) -> Pair:
     return pictures, [_meanings(mine), _meanings(theirs)], kept | empty
 
 
-def pairs(world: World, count: int, rng: np.random.Generator, scale: int = 1) -> tuple[Tensor, Tensor, Tensor]:
-    """2*count pictures, k and k+count being twins.
+def pairs(
+    world: World, count: int, rng: np.random.Generator, scale: int = 1, maps: float = MAPS
+) -> tuple[Tensor, Tensor, Tensor]:
+    """2*count pictures, k and k+count being twins; `maps` is the share of maps among them.
 
     Returns pixels (2*count, 3, 64 scale, 64 scale) in [0, 1], the meaning of each patch (2*count, 8, 8), an arbitrary
     number and 0 where nothing is, and which patches are shared (count, 8, 8).
     """
-    made = [_pair(world, rng, scale) for _ in range(count)]
+    made = [_pair(world, rng, scale, maps) for _ in range(count)]
     pixels = torch.from_numpy(np.stack([pictures[side] for side in (0, 1) for pictures, _, _ in made]))
     meaning = torch.from_numpy(np.stack([parts[side] for side in (0, 1) for _, parts, _ in made]))
     shared = torch.from_numpy(np.stack([together for _, _, together in made]).astype(bool))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from dimoo_training.local_encoder import LocalEncoder
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.patchwork import pairs
 from dimoo_training.picture_loss import picture_loss
-from dimoo_training.polish import polish
+from dimoo_training.polish import MANY_MAPS, polish
 from dimoo_training.recipes import VQRecipe
 from dimoo_training.state import load_state, save_state
 from dimoo_training.world import WORLDS
@@ -121,8 +122,8 @@ class VQRun:
         measured = {"loss": drawn, "psnr": psnr, "tidy": tidy, "contrast": apart}
         return {name: value.item() for name, value in measured.items()} | {"twins_agree": agree}
 
-    def pairs(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        return pairs(self.world, count, self.rng, self.recipe.scale)
+    def pairs(self, count: int, **shares: float) -> tuple[Tensor, Tensor, Tensor]:
+        return pairs(self.world, count, self.rng, self.recipe.scale, **shares)
 
     @torch.no_grad()
     def many_latents(self, batches: int = 96) -> Tensor:
@@ -190,7 +191,7 @@ def train(recipe: VQRecipe, out: Path, log=print) -> VQModel:
     pictures = torch.cat([run.pairs(16)[0] for _ in range(32)])
     left = merge_doubles(run.model.eval(), pictures)
     log(f"{left} of {recipe.codes} codes have a meaning of their own")
-    model = polish(compact(run.model), run.pairs, recipe, log)
+    model = polish(compact(run.model), partial(run.pairs, maps=MANY_MAPS), recipe, log)
     model.save_pretrained(out)
     (out / "recipe.json").write_text(json.dumps(dataclasses.asdict(recipe), indent=1) + "\n")
     return model

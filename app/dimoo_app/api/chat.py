@@ -55,7 +55,7 @@ def conversation(asked: ChatRequest, served: Service) -> Ask:
         raise ValueError("messages: user and assistant take turns, and the last message is the user's")
     texts = [text for _, text in turns]
     history = list(zip(texts[0:-1:2], texts[1::2], strict=True))
-    return Ask(texts[-1], pictures, history, asked.length(defaults.text_length, served.limits))
+    return Ask(texts[-1], pictures, history, asked.length(defaults.text_length, defaults.block_length, served.limits))
 
 
 def merged(messages: Sequence[Message]) -> list[tuple[str, str]]:

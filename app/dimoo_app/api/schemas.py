@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dimoo.blocks import whole_blocks
 from dimoo.cache import CACHES
 from dimoo.settings import Settings
 from dimoo_app.api.service import ApiLimits, Service
@@ -163,9 +164,9 @@ class ChatRequest(Sampling):
             raise ValueError(f"not supported by this kind of model: {', '.join(asked)}")
         return kept
 
-    def length(self, default: int, limits: ApiLimits) -> int:
-        """Tokens of the answer. Raises ValueError for more than allowed."""
+    def length(self, default: int, block_length: int, limits: ApiLimits) -> int:
+        """Tokens of the answer, in whole blocks. Raises ValueError for more than allowed."""
         length = self.max_completion_tokens or self.max_tokens or default
         if length > limits.tokens:
             raise ValueError(f"max_tokens must be at most {limits.tokens}, got {length}")
-        return length
+        return whole_blocks(length, block_length)

@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 import torch
 
+from dimoo.blocks import whole_blocks
 from dimoo.settings import Settings
 from dimoo.tasks.text import within
 from dimoo_app.studio import figures
@@ -54,9 +55,10 @@ def build(desk: Desk) -> None:
 
     def run(request: gr.Request, keep: dict[int, int], prompt, recipe, length, temperature, number):
         with spoken():
-            task = Kept(prompt, length=int(length), keep=keep)
+            length = whole_blocks(int(length), desk.defaults.block_length)
+            task = Kept(prompt, length=length, keep=keep)
             hot = {"temperature": temperature} if temperature else {}
-            chosen = Settings(**{**table[recipe](int(length)), **hot})
+            chosen = Settings(**{**table[recipe](length), **hot})
         job = desk.start(request, TAB, [task], chosen, int(number or 0), traced=True)
         blank, trace = task.prepare(desk.codec).answer, job.samples[0].trace
         held = set(keep)
