@@ -46,7 +46,7 @@ def build(desk: Desk) -> Paint:
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=6, min_width=320, elem_classes="asked"):
             editor = gr.ImageEditor(
-                label="Paint over what is to be filled", type="pil", layers=False, transforms=(), format="png",
+                label="Paint the hole", type="pil", layers=False, transforms=(), format="png",
                 sources=("upload", "clipboard"), brush=gr.Brush(default_size=48, colors=[BRUSH], color_mode="fixed"),
                 canvas_size=(512, 512), height=440, elem_id="paint-editor",
                 placeholder="Choose or drop a picture",
