@@ -13,7 +13,7 @@ venv := .venv
 py := $(venv)/bin/python
 stamp := $(venv)/.dimoo-setup
 
-.PHONY: help setup test demo studio bench gpu-check train-small self-grpo lint clean
+.PHONY: help setup test demo studio screenshots bench gpu-check train-small self-grpo lint clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[36mmake %-11s\033[0m %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,8 +26,9 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
 
-bench: $(stamp)  ## measure every CPU number (25 minutes, two quiet cores); goes on after a stop; some with ARGS="--part drawing"
+bench: $(stamp)  ## measure every CPU number (35 minutes, two quiet cores); goes on after a stop; some with ARGS="--part drawing"
 	@$(py) -m dimoo.bench.suite --out assets/benchmarks $(ARGS)
+	@$(if $(ARGS),true,$(py) -m dimoo_app.bench --out assets/benchmarks/studio.json)
 
 # Needs no setup: any Python with torch, triton and transformers, such as `make gpu-check GPU_PYTHON=python3.12`.
 gpu-check:  ## check and measure kernels and presets on an NVIDIA GPU, in less than 8 minutes
@@ -39,11 +40,16 @@ train-small: $(stamp)  ## train dimoo-small (128x128) on a GPU: image tokenizer,
 	@$(py) -m dimoo train pictures --recipe small --vq runs/vq-small --out runs/small
 	@$(py) -m dimoo train sft --recipe small --vq runs/vq-small --out runs/small $(ARGS)
 
-self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (15 hours); goes on where it stopped
+self-grpo: $(stamp)  ## run the experiments on Self-GRPO from MODEL=folder (4 hours); goes on where it stopped
 	@$(py) -m dimoo_training.rl.experiments --model $(MODEL) $(ARGS)
 
 studio: $(stamp)  ## open the studio with the embedded model
 	@$(py) -m dimoo studio $(ARGS)
+
+screenshots: $(stamp)  ## drive the studio in a browser: out/screenshots, and the README's two pictures of it
+	@$(py) -m pytest -m browser $(ARGS)
+	@cp out/screenshots/create-light.png assets/pictures/studio-create.png
+	@cp out/screenshots/paint-light.png assets/pictures/studio-paint.png
 
 lint: $(stamp)  ## check style and common mistakes with ruff
 	@$(py) -m ruff check .

@@ -84,7 +84,10 @@ class Tries:
         return [replace(one, ids=canvas.row(k)) for k, one in enumerate(tries)]
 
     def best(self, tries: list[Try], count: int) -> list[Try]:
-        """The `count` best tries of each sample, best first; of equals the earlier."""
+        """The `count` best tries of each sample, best first; of equals the earlier. All of them, and no checks, when
+        there are not more."""
+        if len(tries) <= count * len(self.rows):
+            return tries
         asked = [self.checks(prompt) for prompt in self.prompts]
         images = [one.ids[1:-1] for one in tries]
         found = scores(self.denoiser, self.codec, [asked[one.sample] for one in tries], images).tolist()

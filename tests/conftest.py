@@ -149,6 +149,16 @@ def encoded():
 
 
 @pytest.fixture
+def fresh_accelerate():
+    """Accelerate keeps one precision a process, and other tests may have asked for another."""
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 

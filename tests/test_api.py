@@ -106,6 +106,15 @@ def test_streamed_chat_adds_up(serve, tiny):
     assert last.usage.completion_tokens == whole.usage.completion_tokens
 
 
+def test_an_answer_says_why_it_ends(server, monkeypatch):
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": "a red circle"}], "max_tokens": 2}
+    for words, wanted in (("a red circle and a star", "length"), ("", "stop")):
+        monkeypatch.setattr(Ask, "finish", lambda self, codec, answer, words=words: words)
+        whole = server.client.chat.completions.create(**asked)
+        *_, last = server.client.chat.completions.create(**asked, stream=True)
+        assert [one.choices[0].finish_reason for one in (whole, last)] == [wanted, wanted]
+
+
 REFUSED = [
     ({"prompt": ""}, "prompt is empty"),
     ({"prompt": "a", "size": "33x32"}, "multiple of 8, got 33"),
@@ -190,15 +199,32 @@ def test_a_full_queue_says_when_to_come_back(serve, tiny):
         thread.join(20)
 
 
-def test_a_client_that_leaves_frees_the_model(serve, tiny, monkeypatch):
+@pytest.fixture
+def slow(tiny, monkeypatch):
+    """A model that takes its time."""
     forward = tiny.model.forward
 
-    def slow(*given, **named):
+    def delayed(*given, **named):
         time.sleep(0.05)
         return forward(*given, **named)
 
-    monkeypatch.setattr(tiny.model, "forward", slow)
-    place = serve(tiny)
+    monkeypatch.setattr(tiny.model, "forward", delayed)
+    return tiny
+
+
+def test_a_client_that_leaves_a_stream_frees_the_model(serve, slow):
+    place = serve(slow)
+    asked = {"model": "tiny", "messages": [{"role": "user", "content": "a"}]}
+    stream = place.client.chat.completions.create(**asked, max_tokens=1000, stream=True, extra_body={"steps": 1000})
+    assert next(iter(stream)).choices[0].delta.role == "assistant"
+    place.until(lambda: place.engine.running)
+    stream.close()
+    place.until(lambda: place.engine.running == 0, 30)
+    assert 'dimoo_samples_total{kind="text"}' not in place.get("/metrics")[1]
+
+
+def test_a_client_that_leaves_frees_the_model(serve, slow):
+    place = serve(slow)
     with pytest.raises(openai.APITimeoutError):
         place.client.images.generate(prompt="a", extra_body={"steps": 1000}, size="128x128", timeout=0.3)
     place.until(lambda: place.engine.running == 0)

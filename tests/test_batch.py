@@ -203,7 +203,7 @@ def test_two_workers_make_the_same(engine, tiny, tiny_folder, tmp_path):
         pytest.importorskip("ray", reason="needs the extra [ray]")
     write(tmp_path / "in.jsonl", *({"prompt": f"picture {k}"} for k in range(12)))
     arguments = ("--workers", "2", "--batch", "3", "--engine", engine)
-    subprocess.run(command(tmp_path, tiny_folder, *arguments), check=True, cwd=tmp_path, env=environment(), timeout=500)
+    subprocess.run(command(tmp_path, tiny_folder, *arguments), check=True, cwd=tmp_path, env=environment(), timeout=900)
     complete(tmp_path / "out", 12)
     wanted = tiny.generate("picture 7", seed=0, index=7).images[0]
     assert Image.open(tmp_path / "out" / "pictures" / "000008.png").tobytes() == wanted.tobytes()

@@ -142,6 +142,31 @@ def test_watching_shows_the_canvas(tiny):
     assert ((written > 0) & (written <= 1)).all()
 
 
+def test_every_step_of_a_traced_job_is_kept(tiny):
+    with Engine(tiny) as engine:
+        job = engine.submit([Ask("what?", length=6)], Settings(num_inference_steps=4), watched=True, traced=True)
+        job.wait(20)
+    trace = job.samples[0].trace
+    masks = [int((ids == tiny.codec.vocab.mask).sum()) for ids in trace]
+    assert len(trace) == 4 and masks == sorted(masks, reverse=True) and masks[-1] == 0
+
+
+@pytest.mark.parametrize("search", ["best-of", "hierarchical"])
+def test_a_search_is_the_pipelines_and_its_tries_fill_batches(tiny, gate, search):
+    settings, words = Settings(best_of=4, search=search, num_inference_steps=8), ("a star", "a red circle", "a heart")
+    with Engine(tiny, Limits(batch=8)) as engine:
+        blocker = engine.submit([drawing()])
+        wait_for(lambda: engine.running)
+        jobs = [engine.submit([drawing(one)], settings, seed=k, watched=True) for k, one in enumerate(words)]
+        gate.set()
+        made = [job.wait(20).answers[0] for job in (*jobs, blocker)][:3]
+    assert tiny.runs == [1, 2, 1]
+    for k, (one, job) in enumerate(zip(words, jobs, strict=True)):
+        call = {"best_of": 4, "search": search, "num_inference_steps": 8}
+        assert tiny.run([drawing(one)], seed=k, **call).images[0].tobytes() == made[k].tobytes()
+        assert job.step == job.total and job.samples[0].ids is not None
+
+
 def test_closing_finishes_what_was_taken_and_refuses_more(tiny, gate):
     engine = Engine(tiny)
     jobs = [engine.submit([drawing()], seed=k) for k in range(3)]

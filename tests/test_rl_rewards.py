@@ -124,17 +124,26 @@ def test_a_wrong_reward_is_told(name, says, rng, tmp_path):
 # The judge, and what is asked
 
 
-def test_the_judge_gives_probabilities_of_the_letters_that_are_offered(tiny, rng):
-    judge = Judge(tiny.model, tiny.codec, batch=3)
+@pytest.mark.parametrize("ask", ["letters", "words"])
+def test_the_judge_gives_probabilities_of_the_choices_that_are_offered(tiny, rng, ask):
+    judge = Judge(tiny.model, tiny.codec, ask, batch=3)
     asked = questions(w.sample_caption(WORLD, "position", rng).claim, WORLD, 6, rng)
     images = [tiny.codec.vocab.lay_out(torch.full((4, 4), k)) for k in range(len(asked))]
     p = judge.probabilities(asked, images)
     assert p.shape == (len(asked), 4) and p.sum(1).tolist() == pytest.approx([1.0] * len(asked))
     assert all(not row[len(q.choices) :].any() for row, q in zip(p, asked, strict=True))
-    alone = Judge(tiny.model, tiny.codec).probabilities(asked[1:2], images[1:2])
+    alone = Judge(tiny.model, tiny.codec, ask).probabilities(asked[1:2], images[1:2])
     torch.testing.assert_close(alone[0], p[1], atol=1e-5, rtol=1e-4)
     other = judge.probabilities(asked, [image.flip(0).clone() for image in images[::-1]])
     assert not torch.allclose(other, p)                                  # it looks at the picture
+
+
+def test_choices_that_begin_alike_are_asked_by_letter(tiny):
+    judge = Judge(tiny.model, tiny.codec, "words")
+    plain = w.Question("what color is the star?", "red", "color", ("blue", "red"))
+    places = w.Question("where is the star?", "top left", "where", ("top right", "top left"))
+    assert judge.form(plain) == (plain.text, [tiny.codec.text.encode(word)[0] for word in plain.choices])
+    assert judge.form(places)[0] == places.as_choice()[0]
 
 
 def test_requests_come_from_the_training_split_with_questions_that_need_the_picture(tiny, rng):

@@ -44,6 +44,13 @@ def test_a_replayed_log_probability_is_that_of_the_rollout(tiny, name):
     assert float((ratio - 1).abs().max()) < 1e-4                        # asked for: 1e-3
 
 
+def test_branches_that_were_not_computed_are_not_read_again(tiny):
+    for name, branches in (("plain", 1), ("cool and guided", 2)):
+        rollout = drawn(tiny, name)
+        for make in ESTIMATORS.values():
+            assert make(rollout, range(2), np.random.default_rng(0)).ids.shape[1] == branches
+
+
 def test_text_is_replayed_too(tiny):
     rollout = written(tiny)
     moves = trajectory(rollout, range(len(rollout.states)), None)

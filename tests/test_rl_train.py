@@ -11,20 +11,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from accelerate.state import AcceleratorState
+from processes import in_processes
 
 from dimoo.pipeline import DiMOOPipeline
+from dimoo.sampling import EarlyRejection
 from dimoo.tasks import Ask, TextToImage
+from dimoo_training import pictures
 from dimoo_training import world as w
-from dimoo_training.rl import updates
-from dimoo_training.rl.judge import letter_ids
+from dimoo_training.rl import rehearsal, updates
+from dimoo_training.rl.judge import Judge
 from dimoo_training.rl.recipes import RLRecipe
-from dimoo_training.rl.rewards import REWARDS, Samples
+from dimoo_training.rl.rehearsal import Rehearsal
+from dimoo_training.rl.rewards import REWARDS
 from dimoo_training.rl.subjects import Drawings, Request
 from dimoo_training.rl.train import align
 from dimoo_training.sft import NotFinite
 from dimoo_training.state import load_state
 
+pytestmark = pytest.mark.usefixtures("fresh_accelerate")
 DRAWN = {"num_inference_steps": 4, "guidance_scale": 0.0, "temperature": 1.0}
 MICRO = RLRecipe(
     prompts=2, group=3, iterations=2, settings=DRAWN, read_at=(0.0, 0.5), sft_share=0.0, save_every_seconds=-1,
@@ -41,13 +45,20 @@ class Plain:
     measure = None
 
     def draw(self, count, mix, judge, defaults, rng):
-        return [Request(TextToImage(text, 32, 32), "plain", text) for text in ("a circle", "two stars")[:count]]
+        said = ("a circle", "two stars")[:count]
+        tasks = [TextToImage(text, 32, 32) if self.part == "image" else Ask(text, length=16) for text in said]
+        return [Request(task, "plain", text) for task, text in zip(tasks, said, strict=True)]
 
 
 def low_codes(samples):
     """Share of codes in the lower half of the codebook."""
     offset = samples.codec.vocab.image_offset
     return [float(np.mean([0 <= i - offset < 32 for i in a.tolist() if i >= offset])) for a in samples.answers]
+
+
+def even_ids(samples):
+    """Share of even ids among the tokens of a text."""
+    return [float((answer[1:-1] % 2 == 0).float().mean()) for answer in samples.answers]
 
 
 def quiet(words):
@@ -58,13 +69,26 @@ def log_of(folder):
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
+TOY = replace(
+    MICRO, subject=Plain(), rewards={"mine": 1.0}, group=8, iterations=24, lr=3e-3, beta_image=0.0, read_at=None,
+    micro_batch=64, norms_by_part=False, sheet_every=99, save_every_seconds=1e9, clip_norm=1.0,
+)  # fmt: skip
+WRITTEN = {
+    "rule": "grpo", "subject": Plain(part="text"), "rewards": {"even": 1.0}, "scale": "none", "inner": 2,
+    "clip": (0.5, 0.5), "beta_text": 0.0,
+    "settings": {"num_inference_steps": 4, "temperature": 0.9, "quota": "powers-of-two", "block_length": 16,
+                 "reject": EarlyRejection(0.01)},
+}  # fmt: skip
+METHODS = {
+    "self-grpo": {"alpha": 12.0}, "grpo": {"rule": "grpo", "inner": 2}, "cj-grpo": WRITTEN,
+    "unigrpo": {"rule": "grpo", "estimator": "random-mask", "level": "sequence", "read_at": (0.0, 0.33, 0.67)},
+    "dpo": {"rule": "dpo", "estimator": "shared-noise", "read_at": tuple(k / 8 for k in range(8)), "dpo_beta": 0.5},
+}  # fmt: skip
+
+
 def gain(tiny, tmp_path, **changes):
     """How much the reward rises over a short run: last five rounds against the first five."""
-    recipe = replace(
-        MICRO, subject=Plain(), rewards={"mine": 1.0}, group=8, iterations=24, lr=3e-3, beta_image=0.0, read_at=None,
-        micro_batch=64, norms_by_part=False, sheet_every=99, save_every_seconds=1e9, clip_norm=1.0, **changes,
-    )  # fmt: skip
-    align(tiny, recipe, tmp_path, log=quiet)
+    align(tiny, replace(TOY, **changes), tmp_path, log=quiet)
     rewards = [entry["reward"] for entry in log_of(tmp_path)]
     return float(np.mean(rewards[-5:]) - np.mean(rewards[:5]))
 
@@ -73,20 +97,13 @@ def gain(tiny, tmp_path, **changes):
 def mine(monkeypatch):
     """Two rewards for random models: one that can be learned, and one that always has a spread."""
     monkeypatch.setitem(REWARDS, "mine", low_codes)
+    monkeypatch.setitem(REWARDS, "even", even_ids)
     monkeypatch.setitem(REWARDS, "turns", lambda samples: [k % 2 for k in range(len(samples))])
 
 
-@pytest.fixture(autouse=True)
-def fresh_accelerate():
-    """Accelerate keeps one precision a process, and other tests may have asked for another."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
-@pytest.mark.parametrize("rule", ["self-grpo", "grpo"])
-def test_the_reward_rises_when_it_is_the_reward(tiny, tmp_path, rule):
-    assert gain(tiny, tmp_path, rule=rule, alpha=12.0) > 0.15
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_raises_a_reward_that_hangs_on_single_tokens(tiny, tmp_path, name):
+    assert gain(tiny, tmp_path, **METHODS[name]) > (0.08 if name == "dpo" else 0.15)
 
 
 def test_a_shuffled_reward_teaches_nothing(tiny, tmp_path):
@@ -94,14 +111,16 @@ def test_a_shuffled_reward_teaches_nothing(tiny, tmp_path):
 
 
 RULES_TRIED = {
-    "self-grpo": {}, "live judge": {"judge": "live"}, "hierarchical": {"rule": "grpo", "emphasis": 1.5},
+    "self-grpo": {}, "live judge": {"judge": "live"}, "words": {"ask": "words", "answered": None},
+    "hierarchical": {"rule": "grpo", "emphasis": 1.5},
     "several updates": {"rule": "grpo", "inner": 2}, "random masks": {
         "rule": "grpo", "estimator": "random-mask", "level": "sequence", "inner": 2},
     "from nothing": {"rule": "grpo", "estimator": "fully-masked"},
     "dpo": {"rule": "dpo", "estimator": "shared-noise", "read_at": (0.0, 0.25, 0.5, 0.75)},
     "puzzles": {
         "rule": "grpo", "subject": "sudoku", "rewards": {"turns": 1.0, "sudoku": 1.0}, "read_at": None,
-        "reject": 0.01, "settings": {"num_inference_steps": 8, "temperature": 0.9, "quota": "powers-of-two"}},
+        "settings": {
+            "num_inference_steps": 8, "temperature": 0.9, "quota": "powers-of-two", "reject": EarlyRejection(0.01)}},
     "adapters": {"lora": 2, "checkpointing": True},
 }  # fmt: skip
 
@@ -149,21 +168,36 @@ def test_a_round_without_a_difference_moves_nothing(tiny, tmp_path, monkeypatch,
     assert log_of(tmp_path)[-1]["ties"] == 1.0
 
 
-def test_continued_supervised_training_is_a_rule(world64, tmp_path):
-    vocab = world64.codec.vocab
+def sentences(vocab):
+    """A supervised batch, always the same."""
     shape = (2, 12)
+    ids, weight = torch.full(shape, vocab.image_offset), torch.zeros(shape)
+    weight[:, 3:6] = 1.0
+    mask = torch.ones(shape, dtype=torch.bool)
+    batch = {"input_ids": ids.masked_fill(weight > 0, vocab.mask), "labels": ids, "weight": weight, "key_mask": mask}
+    return lambda rng: batch
 
-    def supervised(rng):
-        ids = torch.full(shape, vocab.image_offset)
-        weight = torch.zeros(shape)
-        weight[:, 3:6] = 1.0
-        hidden = ids.masked_fill(weight > 0, vocab.mask)
-        return {"input_ids": hidden, "labels": ids, "weight": weight, "key_mask": torch.ones(shape, dtype=torch.bool)}
 
+def test_continued_supervised_training_is_a_rule(world64, tmp_path):
     recipe = replace(MICRO, rule="sft", sft_batches=3, lr=1e-2, iterations=4, subject=Drawings(limit=None))
-    align(world64, recipe, tmp_path, supervised, log=quiet)
+    align(world64, recipe, tmp_path, sentences(world64.codec.vocab), log=quiet)
     losses = [entry["sft_loss"] for entry in log_of(tmp_path)]
     assert losses[-1] < losses[0]
+
+
+def test_rehearsal_is_a_batch_of_every_kind_from_a_book_that_is_made_once(world64, tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "BOOK", {"draw": 3, "edit": 2})
+    first = Rehearsal.of(world64, tmp_path, {"draw": 1.0, "edit": 1.0, "answer": 1.0, "puzzle": 1.0})
+    monkeypatch.setattr(pictures, "make_book", None)                    # not made again
+    again = Rehearsal.of(world64, tmp_path)
+    shapes = set()
+    for number in range(12):
+        batch = first(np.random.default_rng(number))
+        shapes.add(tuple(batch["input_ids"].shape))
+        assert float(batch["weight"].sum()) > 0
+    assert shapes == set(rehearsal.SHAPES.values())
+    one, two = (maker(np.random.default_rng(3))["labels"] for maker in (first, Rehearsal(again.maker, first.mix)))
+    assert torch.equal(one, two)
 
 
 PROCESS = """
@@ -211,6 +245,98 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tiny_folder, tmp_path):
     assert any(not torch.equal(value, start[name]) for name, value in one["trained"].items())
 
 
+# Several processes
+
+
+def first_only(samples):
+    """A spread in the first process alone: the others have nothing to learn from, and still have to keep pace."""
+    return [k % 2 if os.environ["RANK"] == "0" else 1.0 for k in range(len(samples))]
+
+
+def aligned(recipe, folder, out, dies=False):
+    """A run in one of several processes, which leaves the weights it ends with; or the first dies in round two."""
+    REWARDS["first only"] = first_only
+
+    def log(words):
+        if dies and words.startswith("iteration 2"):
+            os._exit(9)
+
+    pipeline = DiMOOPipeline.from_pretrained(folder)
+    align(pipeline, recipe, out, sentences(pipeline.codec.vocab) if recipe.sft_share else None, log)
+    if not recipe.shards:
+        torch.save(pipeline.model.state_dict(), out / f"{os.environ['RANK']}.pt")
+
+
+def weights_of(out, rank):
+    return torch.load(out / f"{rank}.pt")
+
+
+def same_weights(one, two):
+    return all(torch.equal(value, two[name]) for name, value in one.items())
+
+
+SEVERAL = {
+    "self-grpo": {"subject": "drawings", "read_at": (0.0, 0.5), "micro_batch": 2, "norms_by_part": True},
+    "grpo": {"rule": "grpo", "inner": 2, "micro_batch": 2},
+    "dpo": {"rule": "dpo", "estimator": "shared-noise", "read_at": (0.0, 0.5)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_two_processes_learn_the_same_though_one_has_nothing_to_learn_from(world64, tmp_path, name):
+    folder, out = tmp_path / "start", tmp_path / "out"
+    world64.save_pretrained(folder)
+    recipe = replace(TOY, iterations=2, group=3, rewards={"first only": 1.0}, **SEVERAL[name])
+    assert in_processes(2, aligned, recipe, folder, out) == [0, 0]
+    one, two = (weights_of(out, rank) for rank in (0, 1))
+    assert same_weights(one, two) and not same_weights(one, world64.model.state_dict())
+    assert log_of(out)[-1]["ties"] == 0.5                               # over both
+
+
+def test_two_processes_that_were_killed_go_on(tiny_folder, tmp_path):
+    recipe = replace(TOY, iterations=3, group=4, save_every_seconds=-1)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert in_processes(2, aligned, recipe, tiny_folder, whole) == [0, 0]
+    dead, orphan = in_processes(2, aligned, recipe, tiny_folder, killed, True)
+    assert dead == 9 and orphan != 0
+    assert load_state(killed / "state.pt")["step"] < 3
+    assert in_processes(2, aligned, recipe, tiny_folder, killed) == [0, 0]
+    assert same_weights(weights_of(whole, 0), weights_of(killed, 1))
+    assert without_times(log_of(whole)) == without_times(log_of(killed))
+
+
+@pytest.mark.parametrize("change", [{}, {"lora": 4}], ids=["all", "adapters"])
+def test_shards_learn_as_whole_weights_do_and_go_on_after_a_kill(tiny_folder, tmp_path, change):
+    recipe = replace(
+        TOY, iterations=3, group=4, save_every_seconds=-1, rewards={"turns": 1.0}, sft_share=0.5, beta_image=0.1,
+        norms_by_part=True, **change,
+    )  # fmt: skip
+    whole, shards, killed = (tmp_path / name for name in ("whole", "shards", "killed"))
+    assert in_processes(2, aligned, recipe, tiny_folder, whole) == [0, 0]
+    sharded = replace(recipe, shards=True)
+    assert in_processes(2, aligned, sharded, tiny_folder, shards) == [0, 0]
+    for name in ("reward", "sft_loss", "kl_image", "grad_norm", "grad_norm/image"):
+        one, two = ([entry[name] for entry in log_of(folder)] for folder in (whole, shards))
+        assert one == pytest.approx(two, rel=2e-2, abs=1e-4), name
+    ends = [DiMOOPipeline.from_pretrained(folder / "checkpoint").model.state_dict() for folder in (whole, shards)]
+    assert all(torch.allclose(value, ends[1][name], atol=2e-2) for name, value in ends[0].items())
+    dead, orphan = in_processes(2, aligned, sharded, tiny_folder, killed, True)
+    assert dead == 9 and orphan != 0
+    assert in_processes(2, aligned, sharded, tiny_folder, killed) == [0, 0]
+    assert without_times(log_of(killed)) == without_times(log_of(shards))
+    again = DiMOOPipeline.from_pretrained(killed / "checkpoint").model.state_dict()
+    assert same_weights(again, ends[1])
+
+
+def test_saving_a_checkpoint_with_adapters_changes_nothing(tiny_folder, tmp_path):
+    recipe = replace(MICRO, iterations=2, lora=2, subject=Plain(), rewards={"turns": 1.0}, lr=1e-2)
+    for name, seconds in (("often", -1), ("once", 1e9)):
+        align(DiMOOPipeline.from_pretrained(tiny_folder), replace(recipe, save_every_seconds=seconds), tmp_path / name,
+              log=quiet)  # fmt: skip
+    often, once = (load_state(tmp_path / name / "state.pt")["trained"] for name in ("often", "once"))
+    assert same_weights(often, once)
+
+
 def test_another_recipe_cannot_go_on_with_a_run(world64, tiny_folder, tmp_path):
     align(world64, replace(MICRO, iterations=1), tmp_path, log=quiet)
     with pytest.raises(ValueError, match="other parameters"):
@@ -228,7 +354,8 @@ def test_a_loss_that_is_no_number_stops_the_run_with_its_batch(world64, tmp_path
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"rule": "ppo"}, "unknown rule 'ppo'.*dpo, grpo, self-grpo, sft"), ({"subject": "songs"}, "drawings"),
-    ({"judge": "friend"}, "frozen, live"), ({"settings": DRAWN | {"temperature": 0.0}}, "temperature > 0"),
+    ({"judge": "friend"}, "frozen, live"), ({"ask": "signs"}, "letters, words"),
+    ({"settings": DRAWN | {"temperature": 0.0}}, "temperature > 0"),
     ({"settings": DRAWN | {"cache": "max-logit"}}, "cache=None"),
 ])  # fmt: skip
 def test_what_cannot_be_is_told_before_anything_runs(tiny, tmp_path, change, says):
@@ -236,13 +363,22 @@ def test_what_cannot_be_is_told_before_anything_runs(tiny, tmp_path, change, say
         align(tiny, replace(MICRO, **change), tmp_path, log=quiet)
 
 
-def test_gated_answers_alone_are_learned(world64):
-    """Moves say the right letter at the first place of the answer, after the picture and the question."""
-    vocab = world64.codec.vocab
+@pytest.mark.parametrize(("ask", "said"), [("letters", "b"), ("words", "no")])
+def test_learned_answers_are_the_first_words_of_the_right_choice(world64, ask, said):
+    """They stand at the first place of the answer, after the picture and the question."""
+    vocab, judge = world64.codec.vocab, Judge(world64.model, world64.codec, ask)
     question = w.Question("is there a star?", "no", "absent", ("yes", "no"))
     image = vocab.lay_out(torch.full((8, 8), 3))
-    samples = Samples(world64.codec, [Request(Ask("x"), "x", None, (question,))], [image], None)
-    moves = updates.answer_moves(samples, [question], [image], "cpu")
-    assert moves.chosen.tolist() == [[letter_ids(world64.codec)[1]]]
+    moves = updates.answer_moves(judge, [question], [image], "cpu")
+    assert moves.chosen.tolist() == [[world64.codec.text.encode(said)[0]]]
     at = int(moves.where[0, 0, 0])
     assert moves.ids[0, 0, at - 1] == vocab.boa and moves.ids[0, 0, at] == vocab.mask
+
+
+def test_few_questions_a_picture_are_learned_and_only_open_ones(rng):
+    owners, open_ = torch.tensor([0, 0, 0, 1, 1, 2]), torch.tensor([True, True, False, True, True, False])
+    for most, count in ((1, 2), (2, 4), (None, 4)):
+        some = updates.a_few(open_, owners, most, rng)
+        assert len(some) == count == len(set(some)) and bool(open_[some].all())
+    assert len({tuple(updates.a_few(open_, owners, 1, rng)) for _ in range(20)}) == 4
+    assert updates.a_few(open_ & False, owners, 1, rng) == [0]

@@ -11,12 +11,12 @@ pytest.importorskip("gradio", reason="needs the extra [app]")
 from dimoo.cli.session import Session
 from dimoo.engine import Engine
 from dimoo.tasks import Ask
+from dimoo.tasks.text import within
 from dimoo_app.studio import History, build, figures, recipes, samples
 from dimoo_app.studio.ask import turns
 from dimoo_app.studio.controls import Sampling, sizes
 from dimoo_app.studio.paint import hole
 from dimoo_app.studio.pieces import OPEN, pieces, so_far
-from dimoo_app.words import said
 
 
 def test_history_survives_and_users_do_not_see_each_other(tmp_path, photo):
@@ -65,12 +65,14 @@ def test_positions_of_marked_tokens():
 
 def test_keeping_and_opening_tokens(tiny):
     first = tiny.run([Ask("a star", length=6)], output_type="tokens", temperature=1.0, seed=1).texts[0]
-    answer = said(tiny.codec, first)
+    answer = within(tiny.codec, first).tolist()
     keep = recipes.kept(answer, {2, 3}, False, tiny.codec.vocab.mask)
     assert keep == {1: answer[1], 2: answer[2]}
     task = recipes.Kept("a star", length=6, keep=keep)
     second = tiny.run([task], output_type="tokens", temperature=1.0, seed=2).texts[0]
-    assert [said(tiny.codec, second)[place] for place in keep] == list(keep.values())
+    assert [int(within(tiny.codec, second)[place]) for place in keep] == list(keep.values())
+    alike = tiny.run([recipes.Kept("a star", length=6)], output_type="tokens", temperature=1.0, seed=1).texts[0]
+    assert torch.equal(alike, first), "nothing kept is the plain answer"
     rest = recipes.kept(answer, {2, 3}, True, tiny.codec.vocab.mask)
     assert set(rest) == set(range(6)) - {1, 2}
 
@@ -132,6 +134,13 @@ def test_untouched_controls_are_left_to_the_checkpoint(tiny):
         sampling = Sampling.build("x", tiny.defaults)
     settings = sampling.settings(sampling.own)
     assert settings.num_inference_steps is None and settings.temperature is None
+    with gr.Blocks():
+        drawing = Sampling.build("y", tiny.defaults, search=True)
+    for touched, wanted in (({"search": "hierarchical"}, (None, None)), ({"best_of": 4.0}, (4, None)),
+                            ({"best_of": 4, "search": "hierarchical"}, (4, "hierarchical"))):  # fmt: skip
+        values = [touched.get(name, own) for name, own in zip(drawing.names, drawing.own, strict=True)]
+        made = drawing.settings(values)
+        assert (made.best_of, made.search) == wanted
     values = [3 if name == "num_inference_steps" else own
               for name, own in zip(sampling.names, sampling.own, strict=True)]  # fmt: skip
     assert sampling.settings(values).num_inference_steps == 3

@@ -20,9 +20,12 @@ api = pytest.importorskip("playwright.sync_api", reason="needs the extra [dev]")
 from dimoo.images import read_parameters  # noqa: E402
 from dimoo.pipeline import DiMOOPipeline  # noqa: E402
 from dimoo_app.studio import History, build, mount, samples  # noqa: E402
+from dimoo_app.studio.pieces import OPEN  # noqa: E402
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 SHOTS = Path(__file__).parents[1] / "out" / "screenshots"
+TABS = ("Create", "Edit", "Paint", "Ask", "Text", "Compare", "History")
+SIZES = {"phone": (390, 844), "wide": (1280, 720)}
 PATIENCE = 120_000          # milliseconds; the machine may be busy
 
 pytestmark = [
@@ -65,7 +68,7 @@ def studio(tmp_path_factory):
 
     def dress(app):
         service = app.state.service
-        return mount(app, build(service.session, service.engine, History(folder)), folder)
+        return mount(app, build(service.session, service.engine, History(folder)))
 
     place = Place.start(pipeline, model="dimoo-tiny", dress=dress)
     with api.sync_playwright() as playwright:
@@ -76,10 +79,18 @@ def studio(tmp_path_factory):
     place.stop()
 
 
-def shoot(page, name: str) -> None:
+def shoot(page, name: str, whole: bool = False) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.evaluate("window.scrollTo(0, 0)")
-    page.screenshot(path=SHOTS / f"{name}.png")
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=whole)
+
+
+def turn_to(page, tab: str) -> None:
+    """Open a tab, also one that a narrow page keeps in its menu."""
+    places = "#tabs .tab-container button, #tabs .overflow-dropdown button"
+    page.evaluate("([places, name]) => [...document.querySelectorAll(places)]"
+                  ".filter(tab => tab.textContent.trim() === name).at(-1).click()", [places, tab])  # fmt: skip
+    page.wait_for_timeout(500)
 
 
 def idle(page, tab: str) -> None:
@@ -169,15 +180,18 @@ def test_a_mask_is_painted_with_the_mouse(studio):
     canvas.wait_for()
     page.wait_for_timeout(5000)         # the editor takes files only once its canvas is drawn
     page.locator("#paint-editor input[type=file]").first.set_input_files(samples.picture("circle"))
-    page.wait_for_timeout(5000)
+    grid = page.locator("#paint-grid")
+    api.expect(grid).to_contain_text("0 of 64 cells", timeout=PATIENCE)
+    page.wait_for_timeout(2000)         # the server has the picture; the editor is about to show it
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + box["height"] * 0.7)
     page.mouse.down()
     for step in range(1, 9):
         page.mouse.move(box["x"] + box["width"] * (0.7 - step * 0.02), box["y"] + box["height"] * (0.7 + step * 0.01))
     page.mouse.up()
+    cells = re.compile(r"[1-9]\d* of 64 cells")        # the first stroke shows, before anything else is touched
+    api.expect(grid).to_contain_text(cells, timeout=PATIENCE)
     page.locator("#paint-prompt textarea, #paint-prompt input").first.fill("a red circle and a blue star")
-    api.expect(page.locator("#paint-grid")).to_contain_text(re.compile(r"[1-9]\d* of 64 cells"), timeout=PATIENCE)
     page.locator("#paint-run").click()
     api.expect(page.locator("#paint-gallery img").first).to_be_visible(timeout=PATIENCE)
     idle(page, "paint")
@@ -216,12 +230,46 @@ def test_text_is_written_marked_and_written_again(studio):
     page.locator("#text-run").click()
     api.expect(page.locator("#text-live")).to_contain_text("forwards", timeout=PATIENCE)
     idle(page, "text")
-    page.locator("#text-canvas .token, #text-canvas .textspan").first.click()
-    api.expect(page.locator("#text-marks textarea, #text-marks input").first).to_have_value("1")
+    tokens = page.locator("#text-canvas .token, #text-canvas .textspan")
+    first, count = tokens.first.inner_text(), tokens.count()
+    tokens.first.click()
+    marks = page.locator("#text-marks textarea, #text-marks input").first
+    api.expect(marks).to_have_value("1")
     page.locator("#text-lock").click()
-    api.expect(page.locator("#text-live")).to_contain_text("forwards", timeout=PATIENCE)
+    api.expect(page.locator("#text-live")).to_contain_text(f"1 of {count} tokens kept", timeout=PATIENCE)
     idle(page, "text")
+    assert tokens.count() == count and tokens.first.inner_text() == first
+    written = sum(text.strip() != OPEN for text in tokens.all_inner_texts())       # an answer may end before its room
+    page.locator("#text-reopen").click()
+    label = f"{written - 1} of {count} tokens kept"
+    api.expect(page.locator("#text-live")).to_contain_text(label, timeout=PATIENCE)
+    idle(page, "text")
+    tokens.nth(1).click()
+    api.expect(marks).to_have_value("1-2")
     shoot(page, "text-light")
+    page.context.close()
+
+
+def test_words_are_compared(studio):
+    page = studio.open("Compare")
+    page.locator("#compare-what input[type=radio]").nth(1).check()
+    page.locator("#compare-prompt textarea, #compare-prompt input").first.fill("what color is grass?")
+    page.locator("#compare-run").click()
+    api.expect(page.locator("#compare-live blockquote")).to_have_count(3, timeout=PATIENCE)
+    api.expect(page.locator("#compare-live figcaption").nth(2)).to_contain_text("forwards", timeout=PATIENCE)
+    idle(page, "compare")
+    shoot(page, "compare-words")
+    page.context.close()
+
+
+def test_a_search_keeps_one_of_several_tries(studio):
+    page = studio.open()
+    page.get_by_text("How to draw it").click()
+    page.get_by_text("Several tries, the best is kept").click()
+    page.locator("#create-tries input[type=number]").fill("2")
+    draw(page, "a red circle")
+    said = read_parameters(studio.pictures()[0])
+    assert said["best_of"] == 2 and said["forwards"] > said["num_inference_steps"]
     page.context.close()
 
 
@@ -253,14 +301,17 @@ def test_two_browsers_do_not_mix(studio):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_a_phone(studio, dark):
-    page = studio.open(width=390, height=844, dark=dark)
-    draw(page, "a red circle")
-    wide = page.evaluate("document.documentElement.scrollWidth")
-    assert wide <= 390, f"the page is {wide} pixels wide"
-    shoot(page, f"phone-{'dark' if dark else 'light'}")
-    page.context.close()
-    page = studio.open(dark=dark)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_tab_fits(studio, size, dark):
+    width, height = SIZES[size]
+    page = studio.open(width=width, height=height, dark=dark)
     draw(page, "three yellow hearts")
-    shoot(page, f"wide-{'dark' if dark else 'light'}")
+    made, settings = (page.locator(name).bounding_box() for name in ("#create-gallery", "#create-seed"))
+    assert size == "wide" or made["y"] < settings["y"], "what is made comes before what may be set"
+    for tab in TABS:
+        turn_to(page, tab)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{tab} is {wide} pixels wide"
+        shoot(page, f"{size}-{'dark' if dark else 'light'}-{tab.lower()}", whole=True)
+    assert not page.problems
     page.context.close()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from html import escape
+from pathlib import Path
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -30,11 +33,43 @@ def studio(tiny_folder, tmp_path_factory):
 
     def dress(app):
         service = app.state.service
-        return mount(app, build(service.session, service.engine, History(folder)), folder)
+        return mount(app, build(service.session, service.engine, History(folder)))
 
     place = Place.start(pipeline, dress=dress)
     yield place, folder
     place.stop()
+
+
+def test_each_login_has_a_history_that_nobody_else_reads(tiny, tmp_path):
+    from serving import Place
+
+    def dress(app):
+        service = app.state.service
+        page = build(service.session, service.engine, History(tmp_path))
+        return mount(app, page, [("ann", "a"), ("bob", "b")])
+
+    place = Place.start(tiny, dress=dress)
+    try:
+        ann, bob = (Client(place.address, auth=(name, name[0]), verbose=False, httpx_kwargs={"timeout": 120})
+                    for name in ("ann", "bob"))  # fmt: skip
+        gallery = ann.predict(prompt="a secret", api_name="/create")[2]
+        (kept,) = History(tmp_path).of("ann").recent()
+        assert History(tmp_path).of("bob").recent() == [] == History(tmp_path).recent()
+        assert Path(_files(gallery)[0]).read_bytes() == kept.read_bytes(), "the owner gets the file itself"
+        for client in (ann, bob):
+            cookies = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items())}
+            for path in (kept, tmp_path / "user-ann" / ".." / "user-ann" / kept.name):
+                answer = httpx.get(f"{place.address}/gradio_api/file={path}", headers=cookies)
+                assert answer.status_code == 403, "no file of the history has an address that can be guessed"
+        assert httpx.get(f"{place.address}/gradio_api/file={kept}").status_code == 401
+    finally:
+        place.stop()
+
+
+def _files(gallery) -> list[str]:
+    """The files a gallery was given, as the client has fetched them."""
+    value = gallery["value"] if isinstance(gallery, dict) else gallery
+    return [entry["image"] for entry in value]
 
 
 @pytest.fixture
@@ -80,9 +115,14 @@ def test_text(client, tiny):
     assert answer == tiny.ask("a star", seed=0).texts[0]
 
 
-def test_compare(studio, client):
+def test_compare(studio, client, tiny):
     shown = client.predict(prompt="a star", api_name="/compare")[0]
     assert shown.count("<figure>") == 3 and "forwards" in shown
+    made = len(History(studio[1]).recent())
+    shown = client.predict(prompt="a star", what="Words", words=["the model's own"], api_name="/compare")[0]
+    words = tiny.write("a star", seed=0).texts[0]
+    assert shown.count("<blockquote>") == 1 and (escape(words) in shown or not words)
+    assert len(History(studio[1]).recent()) == made, "only pictures are kept"
 
 
 def test_errors_say_what_to_do(client):

@@ -24,6 +24,7 @@ from dimoo_training.objective import MaskedLoss
 from dimoo_training.optimiser import Optimiser, warmup_then_decay
 from dimoo_training.pictures import make_book
 from dimoo_training.recipes import RECIPES, SFTRecipe
+from dimoo_training.snapshot import snapshot
 from dimoo_training.words import build_tokenizer
 from tokenizers_vq import ToyImageTokenizer
 
@@ -184,6 +185,23 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(record, vq_folder, tmp_
         assert list(logged(folder)) == [1, 2, 3, 4, 5, 6] and logged(folder) == logged(tmp_path / "whole")
 
 
+def test_a_run_left_early_is_a_snapshot_of_the_whole_one(record, vq_folder, tmp_path):
+    """Same schedule, same batches, same weights; and the whole run can go on from there."""
+    early = replace(MICRO, until=3)
+    sft.train(early, vq_folder, tmp_path / "early", log=quiet)
+    assert snapshot(tmp_path / "early", tmp_path / "kept") == 3
+    sft.train(MICRO, vq_folder, tmp_path / "early", log=quiet)
+    sft.train(MICRO, vq_folder, tmp_path / "whole", log=quiet)
+    states = [storage.load_state(tmp_path / name / "state.pt") for name in ("early", "whole")]
+    assert states[0]["step"] == 6 and same(*states)
+    sft.train(early, vq_folder, tmp_path / "again", log=quiet)
+    kept, again = (DiMOOPipeline.from_pretrained(tmp_path / name / "checkpoint") for name in ("kept", "again"))
+    assert same(kept.model.state_dict(), again.model.state_dict()) and kept.defaults == again.defaults
+    assert json.loads((tmp_path / "kept" / "snapshot.json").read_text())["step"] == 3
+    with pytest.raises(ValueError, match=r"no run.*state\.pt"):
+        snapshot(tmp_path, tmp_path / "kept")
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_leaves_the_last_state(record, vq_folder, tmp_path, monkeypatch):
     forward = MaskedLoss.forward
 
@@ -251,7 +269,7 @@ def test_recipes_build_their_models(maker):
         with torch.device("meta"):
             sizes[name] = sum(p.numel() for p in LLaDAForMultiModalGeneration(config).parameters())
     assert sizes["debug"] < 3e5 < 3e6 < sizes["tiny"] == sizes["tiny-base"] < 1e7 < 2.5e7 < sizes["small"] < 3.5e7
-    assert RECIPES["tiny-base"]() == replace(RECIPES["tiny"](), steps=RECIPES["tiny-base"]().steps)
+    assert RECIPES["tiny-base"]() == replace(RECIPES["tiny"](), until=RECIPES["tiny-base"]().until)
 
 
 def test_a_kill_while_saving_leaves_the_state_before(tmp_path, monkeypatch):

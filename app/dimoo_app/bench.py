@@ -1,123 +1,142 @@
-"""How long people wait: `python -m dimoo_app.bench`. One run prints every number of the README's studio section.
+"""How long people wait: `python -m dimoo_app.bench` prints every number of the README's studio section.
 
-    first picture   from `dimoo studio` to a picture on its page, imports and loading included
+    first picture   from the command `dimoo studio` to a picture through its page, imports and loading included
     a picture       of 16 steps, through a server that runs
-    throughput      requests a second from several clients, batches of 1 against batches of up to 16
+    throughput      requests a second from several clients, batches of 1 against batches of up to --batch
+
+Servers run in processes of their own, as they do for people; the clients share the machine with them. Both servers of
+the throughput are up all the time and are asked in turn, so what else the machine does falls on both.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-PROMPT = "a red circle"
-BATCHED = 16
+PROMPTS = ("a red circle", "a blue square to the left of a green star", "three yellow hearts", "a star")
+"""Of unlike lengths, as people write them."""
+STEPS = 16
+PATIENCE = 300
+"""Seconds for a server to come up."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="dimoo-tiny")
-    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--requests", type=int, default=100, help="of one measurement of the throughput")
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=16, help="the largest batch of the server that makes them")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    given = parser.parse_args(arguments)
-    rows = {
-        "first_picture_seconds": median(first_picture(given.model) for _ in range(given.repeats)),
-        **served(given.model, given.requests, given.clients, given.repeats),
-    }
-    rows |= {"machine": platform.machine(), "cores": os.cpu_count(), "model": given.model,
-             "requests": given.requests, "clients": given.clients, "repeats": given.repeats}  # fmt: skip
-    for name, value in rows.items():
+    parser.add_argument("--out", type=Path, default=Path("assets/benchmarks/studio.json"))
+    given = parser.parse_args(words)
+    row = {
+        **first_picture(given.model, given.repeats),
+        **throughput(given.model, given.requests, given.clients, given.batch, given.repeats),
+        **machine(), "model": given.model, "requests": given.requests, "clients": given.clients,
+        "batch": given.batch, "repeats": given.repeats,
+    }  # fmt: skip
+    for name, value in row.items():
         print(f"{name:32} {value:.2f}" if isinstance(value, float) else f"{name:32} {value}")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+    from dimoo.bench.report import write_json
+
+    write_json([row], given.out)
 
 
-def first_picture(model: str) -> float:
-    """Seconds from the command to a finished picture on the page, asked for as the page does."""
-    from gradio_client import Client
+def first_picture(model: str, repeats: int) -> dict[str, Any]:
+    """Seconds from the command to a finished picture, asked for as the page does."""
+    from gradio_client import Client  # before the clock starts: a browser is not started by the command
 
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dimoo", "studio", "--model", model, "--port", str(port), "--no-browser",
-                   "--history", folder]  # fmt: skip
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            while not listens(port):
-                if process.poll() is not None:
-                    raise RuntimeError(f"the studio ended with code {process.returncode}")
-                time.sleep(0.05)
-            client = Client(f"http://127.0.0.1:{port}", verbose=False, httpx_kwargs={"timeout": 120})
-            client.predict(PROMPT, api_name="/create")
-            return time.perf_counter() - began
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def served(model: str, requests: int, clients: int, repeats: int) -> dict[str, Any]:
-    """A 16-step picture, and throughput with batches of one and of many, alternating."""
-    from dimoo.cli.flags import Machine
-    from dimoo.cli.session import load
-    from dimoo.engine import Engine, Limits
-
-    session = load(Machine(model=model))
-    with Engine(session.pipeline, Limits(queue=requests)) as engine:
-        run(session, engine, 1, 1)                                              # warm
-        waits = [run(session, engine, 1, 1, {"steps": 16}) for _ in range(repeats)]
-    rates: dict[int, list[float]] = {1: [], BATCHED: []}
+    waits = []
     for _ in range(repeats):
-        for batch, found in rates.items():
-            with Engine(session.pipeline, Limits(queue=requests, batch=batch)) as engine:
-                found.append(requests / run(session, engine, requests, clients))
-    single, many = (median(rates[batch]) for batch in (1, BATCHED))
-    return {"picture_16_steps_seconds": median(waits), "requests_per_second_one_by_one": single,
-            "requests_per_second_batched": many, "batching_ratio": many / single}  # fmt: skip
+        began = time.perf_counter()
+        with server("studio", "--model", model, "--no-browser") as (address, _):
+            listening = time.perf_counter() - began
+            Client(address, verbose=False, httpx_kwargs={"timeout": 120}).predict(prompt=PROMPTS[0], api_name="/create")
+            waits.append((time.perf_counter() - began, listening))
+    return {"first_picture_seconds": median(whole for whole, _ in waits),
+            "page_seconds": median(page for _, page in waits)}  # fmt: skip
 
 
-def run(session, engine, requests: int, clients: int, extra: dict[str, Any] | None = None) -> float:
+def throughput(model: str, requests: int, clients: int, batch: int, repeats: int) -> dict[str, Any]:
+    """Requests a second with batches of one and of many, in turn; and a picture of 16 steps."""
+    flags = ("--model", model, "--no-studio", "--max-queue", str(requests))
+    rates: dict[str, list[float]] = {"one": [], "many": []}
+    with (server("serve", *flags, "--max-batch", "1") as (one, _),
+          server("serve", *flags, "--max-batch", str(batch)) as (many, _)):  # fmt: skip
+        for address in (one, many):
+            drawn(address, clients, clients)                                    # warm
+        waits = [drawn(one, 1, 1, {"steps": STEPS}) for _ in range(repeats)]
+        for _ in range(repeats):
+            for way, address in zip(rates, (one, many), strict=True):
+                rates[way].append(requests / drawn(address, requests, clients))
+    single, batched = (median(found) for found in rates.values())
+    pairs = [b / a for a, b in zip(*rates.values(), strict=True)]
+    return {
+        f"picture_{STEPS}_steps_seconds": median(waits), "requests_per_second_one_by_one": single,
+        "requests_per_second_batched": batched, "batching_ratio": median(pairs), "batching_ratio_min": min(pairs),
+        "batching_ratio_max": max(pairs),
+    }  # fmt: skip
+
+
+def drawn(address: str, requests: int, clients: int, extra: dict[str, Any] | None = None) -> float:
     """Seconds for `requests` drawings by `clients` clients over HTTP. Raises whatever one of them met."""
     import openai
-    import uvicorn
 
-    from dimoo_app.api import Service, create_app
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=600)
 
-    app = create_app(Service(session, engine))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=600)
-    try:
-        with ThreadPoolExecutor(clients) as pool:
-            began = time.perf_counter()
-            asked = [pool.submit(client.images.generate, prompt=PROMPT, extra_body={"seed": k, **(extra or {})})
-                     for k in range(requests)]  # fmt: skip
-            made = [one.result() for one in asked]
-            seconds = time.perf_counter() - began
-        assert len(made) == requests and all(one.data[0].b64_json for one in made)
-        return seconds
-    finally:
-        client.close()
-        server.should_exit = True
-        thread.join()
+    def ask(seed: int) -> bool:
+        made = client.images.generate(prompt=PROMPTS[seed % len(PROMPTS)], extra_body={"seed": seed, **(extra or {})})
+        return bool(made.data[0].b64_json)
+
+    with client, ThreadPoolExecutor(clients) as pool:
+        began = time.perf_counter()
+        got = list(pool.map(ask, range(requests)))
+        seconds = time.perf_counter() - began
+    if sum(got) != requests:
+        raise RuntimeError(f"{requests - sum(got)} of {requests} answers have no picture")
+    return seconds
+
+
+@contextmanager
+def server(command: str, *flags: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`dimoo COMMAND` in a process of its own, as soon as it listens: its address and the process, stopped behind."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "dimoo", command, *flags, "--port", str(port), "--history", folder]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + PATIENCE
+            while not listens(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{' '.join(words)} did not come up, exit code {process.poll()}")
+                time.sleep(0.02)
+            yield f"http://127.0.0.1:{port}", process
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were taken on."""
+    return {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+            "python": platform.python_version(), "torch": version("torch")}  # fmt: skip
 
 
 def free_port() -> int:

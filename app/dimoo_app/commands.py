@@ -29,7 +29,8 @@ def studio(serving: Serving, machine: Machine, share: bool = False, browser: boo
         page = build(session, engine, History(serving.history))
         _, address, public = page.launch(
             server_name=serving.host, server_port=serving.port or STUDIO_PORT, auth=logins, share=share,
-            inbrowser=browser, prevent_thread_lock=True, quiet=True, **dress(serving.history),
+            inbrowser=browser, prevent_thread_lock=True, quiet=True, **dress(),
+            _frontend=False,                    # or it visits itself and gives up behind a proxy, or after 3 seconds
         )  # fmt: skip
         console.note(f"studio with {session.model}: {public or address}  ({time.perf_counter() - began:.1f} s); "
                      f"pictures in {serving.history}; Ctrl-C ends")  # fmt: skip
@@ -49,7 +50,7 @@ def serve(serving: Serving, api: Api, machine: Machine) -> None:
     if shown:
         from dimoo_app.studio import History, build, mount
 
-        app = mount(app, build(session, engine, History(serving.history)), serving.history, logins)
+        app = mount(app, build(session, engine, History(serving.history)), logins)
     elif api.studio:
         console.note("the studio is not shown: it would be a way around the keys; give --auth USER:PASSWORD")
     port = serving.port or API_PORT

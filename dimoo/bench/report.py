@@ -81,6 +81,7 @@ def plot_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
     batches = sorted((row for row in rows if cells_of(row) == small), key=itemgetter("batch"))
     with drawing(path, (9, 4)) as figure:
         left, right = panels(figure, 2)
+        right.sharey(left)
         sides = (left, grids, cells_of, "cells of the grid"), (right, batches, itemgetter("batch"), "pictures at once")
         for axes, shown, of, words in sides:
             x, y = [of(row) for row in shown], [row["seconds_median"] / row["steps"] for row in shown]

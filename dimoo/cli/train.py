@@ -51,6 +51,15 @@ def sft(
 
 
 @train.command()
+def snapshot(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of `sft`, which may be going on.")],
+    out: Out = Path("runs/tiny-base"),
+) -> None:
+    """Keep a run's model as it is now, as the start of reinforcement learning: before it knows everything."""
+    reach("dimoo_training.commands:snapshot", "train")(run, out)
+
+
+@train.command()
 def tokenize(
     data: Annotated[Path, typer.Argument(help="JSON lines: text_to_image, edit and understanding items.")],
     model: Model,

@@ -25,8 +25,8 @@ TENSORS = ("ids", "lengths", "rows", "confidence", "write")
 class Limits:
     """How much the engine takes on.
 
-    queue: samples that may wait. batch: samples of one batch. linger: seconds to wait for company before a batch that
-    is not full; clients that were just answered come back within it.
+    queue: samples that may wait. batch: samples of one batch, each try of a search counted. linger: seconds to wait for
+    company before a batch that is not full; clients that were just answered come back within it.
     """
 
     queue: int = 256
@@ -71,13 +71,13 @@ class Engine:
 
     def submit(
         self, tasks: Sequence[Task], settings: Settings | None = None, *, seed: int | Sequence[Start] | None = None,
-        index: int = 0, watched: bool = False, wait: bool = False,
+        index: int = 0, watched: bool = False, traced: bool = False, wait: bool = False,
     ) -> Job:  # fmt: skip
         """Queue one request; its samples have the random streams (seed, index), (seed, index + 1), ...
 
         Args:
             settings: None or fields that are None mean the checkpoint's defaults.
-            watched: keep the canvas of each step, for previews.
+            watched: keep the latest canvas, for previews. traced: keep those of all steps, of a watched job.
             wait: wait for room in the queue instead of raising QueueFull.
 
         Raises:
@@ -86,7 +86,7 @@ class Engine:
         if not tasks:
             raise ValueError("nothing is asked for: give at least one task")
         filled = (settings or Settings()).filled(self.pipeline.defaults, tasks[0].kind)
-        job = Job(filled, watched)
+        job = Job(filled, watched, traced)
         starts = seeds_for(len(tasks), seed, index)
         job.samples = [Sample(job, task, start) for task, start in zip(tasks, starts, strict=True)]
         with self._change:
@@ -170,7 +170,8 @@ class Engine:
                 else:
                     break
             first = self._queue[0]
-            together = [one for one in self._queue if _fits(one, first)][: self.limits.batch]
+            most = max(1, self.limits.batch // (first.job.settings.best_of or 1))
+            together = [one for one in self._queue if _fits(one, first)][:most]
             taken = set(map(id, together))
             self._queue = deque(one for one in self._queue if id(one) not in taken)
             self._running = together
@@ -207,8 +208,9 @@ class Engine:
 
     def _run(self, batch: list[Sample]):
         def on_step(pipeline: DiMOOPipeline, step: int, _, tensors) -> None:
+            tries = len(tensors["ids"]) // len(batch)       # of a search, the best so far first
             for row, sample in enumerate(batch):
-                sample.see(step, tensors, row)
+                sample.see(step, tensors, row * tries)
             pipeline.interrupt = all(sample.job.over for sample in batch)
 
         return self.pipeline.run(

@@ -45,7 +45,7 @@ class Sample:
     """One row: a task on a random stream, and how far it is.
 
     `ids` (T,) is the latest canvas and `confidence` (T,) the probability each id had when it was written; both are
-    None until the first step, and kept only for jobs that are watched.
+    None until the first step, and kept only for jobs that are watched. `trace` has every canvas of a traced job.
     """
 
     job: Job
@@ -54,6 +54,7 @@ class Sample:
     step: int = 0
     ids: Tensor | None = None
     confidence: Tensor | None = None
+    trace: list[Tensor] = field(default_factory=list)
     _written: Tensor | None = None
     answer: Any = None
     finished: bool = False
@@ -65,12 +66,15 @@ class Sample:
             return
         ids, rows, write = (tensors[name][row] for name in ("ids", "rows", "write"))
         length = int(tensors["lengths"][row])               # behind it is the padding of this batch
-        before = self._written
-        if before is None or len(before) != len(ids):
-            before = torch.full(ids.shape, torch.nan, device=ids.device)
+        before = torch.full(ids.shape, torch.nan, device=ids.device)
+        if self._written is not None and len(self._written) == len(ids):
+            same = self.ids == ids[:length]                 # not what went back to mask, nor another try's
+            before[:length] = self._written[:length].where(same, before[:length])
         chosen = torch.where(write, tensors["confidence"][row].to(before.dtype), before.gather(0, rows))
         self._written = before.scatter(0, rows, chosen)     # a new one: another thread may read the old
         self.confidence, self.ids = self._written[:length], ids[:length]
+        if self.job.traced:
+            self.trace.append(self.ids)
 
 
 @dataclass(eq=False)
@@ -79,6 +83,7 @@ class Job:
 
     settings: Settings
     watched: bool = False
+    traced: bool = False
     samples: list[Sample] = field(default_factory=list)
     future: Future = field(default_factory=Future)
     began: float | None = None

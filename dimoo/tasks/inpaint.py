@@ -49,9 +49,7 @@ class Inpaint(ImageTask):
 
     def prepare(self, codec: Codec) -> Row:
         self.source, codes = codec.read(self.image)
-        mask = self.mask.convert("L").point(lambda value: 255 * (value >= 128))
-        fitted = fit(mask, codec.image_side, codec.images.ratio) if mask.size != self.source.size else mask
-        self.hole = to_pixels(fitted)[0] >= 0.5
+        self.hole = self.hole_at(self.source.size, codec)
         if not self.hole.any():
             raise ValueError("the mask is empty: nothing is to be filled")
         cells = mask_cells(self.hole, codec.images.ratio)
@@ -59,6 +57,12 @@ class Inpaint(ImageTask):
         known = codes.masked_fill(cells, codec.vocab.mask - codec.vocab.image_offset)
         conditions = codec.text.conditions(self.system, self.prompt)
         return image_row(codec, codec.vocab.lay_out(known), conditions, self.grid)
+
+    def hole_at(self, size: tuple[int, int], codec: Codec) -> Tensor:
+        """The mask of the picture fitted to `size` (width, height): (H, W) bool, True where to fill."""
+        mask = self.mask.convert("L").point(lambda value: 255 * (value >= 128))
+        fitted = fit(mask, codec.image_side, codec.images.ratio) if mask.size != size else mask
+        return to_pixels(fitted)[0] >= 0.5
 
     def complete(self, made: Image.Image) -> Image.Image:
         if not self.preserve:

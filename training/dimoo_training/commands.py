@@ -57,6 +57,14 @@ def sft(recipe: str, vq_folder: Path | None, out: Path, steps: int | None = None
     print(f'trained; try: dimoo generate "a red circle" --model {out / "checkpoint"}')
 
 
+def snapshot(run: Path, out: Path) -> None:
+    """Keep the model of a supervised run as it is now."""
+    from dimoo_training.snapshot import snapshot
+
+    step = snapshot(run, out)
+    print(f"step {step} of {run} is in {out / 'checkpoint'}; score it: dimoo eval --model {out / 'checkpoint'}")
+
+
 def tokenise(data: Path, model: str, out: Path, seed: int) -> None:
     """Pre-tokenise a JSONL file of pictures and texts for `finetune`."""
     from dimoo import DiMOOPipeline

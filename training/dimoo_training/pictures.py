@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,18 +86,29 @@ def open_book(path: Path, name: str, recipe: SFTRecipe, vq_folder: Path) -> Pict
 
     Only the making needs diffusers, so a run on a machine without it takes its books along.
     """
-    sizes, codebook = recipe.books[name], codebook_of(vq_folder).numpy().tobytes()
-    made_of = (name, tuple(sizes.items()), recipe.seed, hashlib.sha256(codebook).hexdigest())
+
+    def tokenizer() -> ImageTokenizer:
+        from diffusers import VQModel
+
+        found = VQImageTokenizer(VQModel.from_pretrained(vq_folder).eval())
+        if found.ratio * 8 != w.SIDE_PX * recipe.scale:
+            raise ValueError(f"{vq_folder} is an image tokenizer of {8 * found.ratio} pixels a side, the recipe's "
+                             f"pictures have {w.SIDE_PX * recipe.scale}")
+        return found
+
+    return kept_book(path, name, recipe, codebook_of(vq_folder), tokenizer)
+
+
+def kept_book(
+    path: Path, name: str, recipe: SFTRecipe, codebook: Tensor, tokenizer: Callable[[], ImageTokenizer]
+) -> PictureBook:
+    """The same for a tokenizer that is only built when it is needed; its codebook (K, e) tells it from others."""
+    sizes, codes = recipe.books[name], codebook.numpy().tobytes()
+    made_of = (name, tuple(sizes.items()), recipe.seed, hashlib.sha256(codes).hexdigest())
     if path.exists() and (book := PictureBook.load(path)).made_of == made_of:
         return book
-    from diffusers import VQModel
-
     rng = np.random.default_rng([recipe.seed, 1, list(recipe.books).index(name)])
-    tokenizer = VQImageTokenizer(VQModel.from_pretrained(vq_folder).eval())
-    if tokenizer.ratio * 8 != w.SIDE_PX * recipe.scale:
-        raise ValueError(f"{vq_folder} is an image tokenizer of {8 * tokenizer.ratio} pixels a side, the recipe's "
-                         f"pictures have {w.SIDE_PX * recipe.scale}")
-    book = make_book(w.WORLDS[name], sizes, tokenizer, rng, recipe.scale)
+    book = make_book(w.WORLDS[name], sizes, tokenizer(), rng, recipe.scale)
     book.made_of = made_of
     book.save(path)
     return book

@@ -28,6 +28,8 @@ class Course:
     """What every supervised run states, whatever it trains on."""
 
     steps: int = 12_000
+    until: int = 0
+    """Step to stop at, before the schedule of `steps` is over; 0: none."""
     lr: float = 4e-3
     decay: float = 0.2
     """Share of the run at its end over which the rate falls to zero."""
@@ -112,8 +114,10 @@ def debug() -> SFTRecipe:
 
 
 def tiny_base() -> SFTRecipe:
-    """dimoo-tiny before reinforcement learning: the same run, ended while a third of the drawings are still wrong."""
-    return replace(tiny(), steps=4_000)
+    """dimoo-tiny before reinforcement learning: the very run of `tiny`, left while a third of its drawings are still
+    wrong. Its average over the last few hundred steps stands in for the end of the schedule. A run of `tiny` in work
+    gives the same: see `snapshot`."""
+    return replace(tiny(), until=4_000)
 
 
 def tiny() -> SFTRecipe:

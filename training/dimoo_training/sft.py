@@ -48,7 +48,7 @@ def fit(
     model: LLaDAForMultiModalGeneration, source: Source, recipe: Course, out: Path,
     export: Callable[[dict[str, Tensor]], None], log: Callable[[str], None] = print, place: Placement = replicated,
 ) -> None:  # fmt: skip
-    """Train to `recipe.steps`, continuing from the state in `out` when there is one.
+    """Train to `recipe.steps` (or only `until`), continuing from the state in `out` when there is one.
 
     Saves the state every few minutes and calls `export` with the (averaged) weights, in the main process; losses by
     kind and mask ratio go to out/log.jsonl and out/tensorboard. Works in one process or under `accelerate launch`.
@@ -66,10 +66,10 @@ def fit(
         if weights is not None:
             export(weights)
 
-    main = accelerator.is_main_process
-    notes = Notes(out, run.step, recipe.steps, recipe.log_every, log) if main else None
+    main, end = accelerator.is_main_process, recipe.until or recipe.steps
+    notes = Notes(out, run.step, end, recipe.log_every, log) if main else None
     clock = Clock(recipe.save_every_seconds, accelerator)
-    while run.step < recipe.steps:
+    while run.step < end:
         for kind, batch in source.batches(run.step, run.rng):
             loss, each = objective({name: value.to(accelerator.device) for name, value in batch.items()})
             if not torch.isfinite(loss):

@@ -27,6 +27,7 @@ from dimoo_training.state import load_state, save_state
 TRAINED = states.StateDictOptions(ignore_frozen_params=True)
 GATHERED = states.StateDictOptions(ignore_frozen_params=True, full_state_dict=True, cpu_offload=True)
 SPREAD = states.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+KNOWN = "run.pt"
 PARTIAL = states.StateDictOptions(strict=False)
 
 
@@ -41,32 +42,14 @@ class ShardedRun(Run):
         return None if self.rank else found
 
     def save(self, out: Path) -> None:
-        aside, folder = out / "state.part", out / f"state-{self.step:08d}"
-        if folder.exists():
-            return
         streams = gather_object([self.rng.bit_generator.state])
-        if self.rank == 0:
-            shutil.rmtree(aside, ignore_errors=True)
-        torch.distributed.barrier()
-        dcp.save(self._state(), checkpoint_id=aside)
-        torch.distributed.barrier()
-        if self.rank == 0:
-            save_state(aside / "run.pt", {"step": self.step, "streams": streams})
-            earlier = self.saved(out)
-            aside.replace(folder)
-            for path in earlier:
-                shutil.rmtree(path)
-        torch.distributed.barrier()
+        save_shards(out, self.step, self._state(), {"step": self.step, "streams": streams}, self.rank)
 
     def restore(self, out: Path) -> None:
-        found = self.saved(out)
-        if not found:
+        if not saved(out):
             return
-        known = load_state(found[-1] / "run.pt")
-        if len(known["streams"]) != torch.distributed.get_world_size():
-            raise ValueError(f"{out} holds a run of {len(known['streams'])} processes: go on with as many")
         state = self._state()
-        dcp.load(state, checkpoint_id=found[-1])
+        known = load_shards(out, state)
         states.set_state_dict(
             self.model, self.optimiser.parts, model_state_dict=state["model"], optim_state_dict=state["optimiser"],
             options=PARTIAL,
@@ -77,26 +60,67 @@ class ShardedRun(Run):
         model, optimiser = states.get_state_dict(self.model, self.optimiser.parts, options=TRAINED)
         return {"model": model, "optimiser": optimiser}
 
-    @staticmethod
-    def saved(out: Path) -> list[Path]:
-        """Whole states, the newest last."""
-        return sorted(path for path in out.glob("state-*") if path.is_dir())
+
+def save_shards(out: Path, step: int, state: dict, known: dict, rank: int) -> None:
+    """Write `state`, a shard in each process, and `known`, the same in all, to out/state-STEP; earlier ones go."""
+    aside, folder = out / "state.part", out / f"state-{step:08d}"
+    if folder.exists():
+        return
+    if rank == 0:
+        shutil.rmtree(aside, ignore_errors=True)
+    torch.distributed.barrier()
+    dcp.save(state, checkpoint_id=aside)
+    torch.distributed.barrier()
+    if rank == 0:
+        save_state(aside / KNOWN, known | {"processes": torch.distributed.get_world_size()})
+        earlier = saved(out)
+        aside.replace(folder)
+        for path in earlier:
+            shutil.rmtree(path)
+    torch.distributed.barrier()
 
 
-def sharded(model: nn.Module, recipe: Course, accelerator: Accelerator) -> tuple[nn.Module, Run]:
-    """The loss over the sharded model, and the run. The main process's weights count; others may be on `meta`."""
+def load_shards(out: Path, state: dict) -> dict:
+    """Fill `state` with the newest whole one in `out`; returns what was `known` with it.
+
+    Raises ValueError for the state of another number of processes.
+    """
+    folder = saved(out)[-1]
+    known = load_state(folder / KNOWN)
+    if known["processes"] != torch.distributed.get_world_size():
+        raise ValueError(f"{out} holds a run of {known['processes']} processes: go on with as many")
+    dcp.load(state, checkpoint_id=folder)
+    return known
+
+
+def saved(out: Path) -> list[Path]:
+    """Whole states, the newest last."""
+    return sorted(path for path in out.glob("state-*") if path.is_dir())
+
+
+def shard(model: nn.Module, root: nn.Module, precision: str, accelerator: Accelerator) -> nn.Module:
+    """`root`, which is or contains `model`, in shards: a unit for each block and one for the rest.
+
+    The main process's weights count; others may be on `meta`.
+    """
     world, device, main = accelerator.num_processes, accelerator.device, accelerator.is_main_process
     weights = {name: value.detach() for name, value in model.state_dict().items()} if main else {}
     policy = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16 if recipe.precision == "bf16" else None, reduce_dtype=torch.float32,
+        param_dtype=torch.bfloat16 if precision == "bf16" else None, reduce_dtype=torch.float32,
         cast_forward_inputs=False,                              # angles and loss weights stay in float32
     )  # fmt: skip
     shards = {"mesh": init_device_mesh(device.type, (world,)), "mp_policy": policy}
     model.to("meta")
     for block in model.parts.blocks:
         fully_shard(block, **shards)
-    objective = fully_shard(MaskedLoss(model), **shards)
-    objective.to_empty(device=device).train()
+    fully_shard(root, **shards)
+    root.to_empty(device=device).train()
     states.set_model_state_dict(model, weights, options=SPREAD)
+    return root
+
+
+def sharded(model: nn.Module, recipe: Course, accelerator: Accelerator) -> tuple[nn.Module, Run]:
+    """The loss over the sharded model, and the run."""
+    objective = shard(model, MaskedLoss(model), recipe.precision, accelerator)
     optimiser = recipe.optimiser(model)
     return objective, ShardedRun(model, optimiser, 0.0, recipe.seed, accelerator.process_index)

@@ -15,10 +15,10 @@ from PIL import Image
 from dimoo.engine import Job, Result, Sample
 from dimoo.images import load_image
 from dimoo.tasks import Ask, Codec
+from dimoo.tasks.text import within
 from dimoo_app.api.following import finished, progress, sse, stream
 from dimoo_app.api.schemas import ChatRequest, Message
 from dimoo_app.api.service import Service, service
-from dimoo_app.words import said
 
 router = APIRouter(prefix="/v1/chat", tags=["chat"])
 
@@ -36,9 +36,10 @@ async def completions(asked: ChatRequest, request: Request, served: Service = De
         return stream(chunks(asked, job, served), job)
     result = await finished(request, job)
     choices = [
-        {"index": k, "message": {"role": "assistant", "content": text, "refusal": None}, "finish_reason": "stop"}
+        {"index": k, "message": {"role": "assistant", "content": text, "refusal": None}, "logprobs": None,
+         "finish_reason": reason(task, text, served)}
         for k, text in enumerate(result.answers)
-    ]
+    ]  # fmt: skip
     return {**_head("chat.completion", served), "choices": choices, "usage": usage(task, result, served)}
 
 
@@ -101,13 +102,13 @@ async def chunks(asked: ChatRequest, job: Job, served: Service) -> AsyncIterator
             if len(text) > len(sent[index]) and text.startswith(sent[index]):
                 yield event(index, {"content": text[len(sent[index]) :]})
                 sent[index] = text
-    result = job.wait(0)
+    result, task = job.wait(0), job.samples[0].task
     for index, text in enumerate(result.answers):
         if rest := text.removeprefix(sent[index]):
             yield event(index, {"content": rest})
-        yield event(index, {}, "stop")
+        yield event(index, {}, reason(task, text, served))
     if asked.stream_options and asked.stream_options.include_usage:
-        yield sse({**head, "choices": [], "usage": usage(job.samples[0].task, result, served)})
+        yield sse({**head, "choices": [], "usage": usage(task, result, served)})
     yield sse("[DONE]")
 
 
@@ -115,17 +116,25 @@ def decided(codec: Codec, sample: Sample) -> str:
     """The text before the first open position; half a character, which may still change, is held back."""
     if sample.ids is None:
         return ""
-    ids, mask = said(codec, sample.ids), codec.vocab.mask
+    ids, mask = within(codec, sample.ids).tolist(), codec.vocab.mask
     return codec.text.decode(ids[: ids.index(mask)] if mask in ids else ids).rstrip("\ufffd")
 
 
 def usage(task: Ask, result: Result, served: Service) -> dict:
     """Tokens as OpenAI counts them, and forwards, which is what they cost here."""
-    codec = served.session.pipeline.codec
-    given = len(task.prepare(codec).conditions["cond"])
-    made = sum(len(codec.text.encode(text)) for text in result.answers)
+    given = len(task.prepare(served.session.pipeline.codec).conditions["cond"])
+    made = sum(tokens(text, served) for text in result.answers)
     counts = {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made}
     return {**counts, "forwards": result.forwards, "seconds": round(result.seconds, 3)}
+
+
+def reason(task: Ask, text: str, served: Service) -> str:
+    """Why an answer ends: `length` when it has filled all its masks."""
+    return "length" if tokens(text, served) >= task.length else "stop"
+
+
+def tokens(text: str, served: Service) -> int:
+    return len(served.session.pipeline.codec.text.encode(text))
 
 
 def _head(kind: str, served: Service) -> dict:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dimoo.blocks import whole_blocks
+from dimoo.cache import CACHES
 from dimoo.settings import Settings
 from dimoo_app.api.service import ApiLimits, Service
-from dimoo_app.presets import settings
 
 HARMLESS = {
     "user", "quality", "style", "background", "moderation", "output_compression", "input_fidelity", "store", "metadata",
@@ -37,7 +37,7 @@ class Sampling(BaseModel):
     guidance_scale: float | None = Field(None, ge=0, le=100)
     temperature: float | None = Field(None, ge=0, le=10)
     top_p: float | None = Field(None, gt=0, le=1)
-    cache: Literal["none", "max-logit"] | None = None
+    cache: Literal[tuple(CACHES)] | None = None
     preset: str | None = None
 
     @model_validator(mode="before")
@@ -51,10 +51,9 @@ class Sampling(BaseModel):
         """Raises ValueError for more steps than allowed and unknown presets."""
         if (self.steps or 0) > limits.steps:
             raise ValueError(f"steps must be at most {limits.steps}, got {self.steps}")
-        return settings(
-            num_inference_steps=self.steps, guidance_scale=self.guidance_scale, temperature=self.temperature,
-            top_p=None if self.top_p == 1 else self.top_p, cache=self.cache, preset=self.preset, **more,
-        )  # fmt: skip
+        stated = {"num_inference_steps": self.steps, "top_p": None if self.top_p == 1 else self.top_p, **more}
+        stated |= {name: getattr(self, name) for name in ("guidance_scale", "temperature", "cache", "preset")}
+        return Settings(**{name: value for name, value in stated.items() if value is not None})
 
 
 class PictureRequest(Sampling):

@@ -9,7 +9,7 @@ import gradio as gr
 
 from dimoo.images import load_image
 from dimoo.tasks import Ask
-from dimoo_app.studio import samples
+from dimoo_app.studio import figures, samples
 from dimoo_app.studio.controls import Sampling
 from dimoo_app.studio.desk import Desk, spoken
 from dimoo_app.studio.pieces import so_far
@@ -30,7 +30,7 @@ def build(desk: Desk) -> AskTab:
         with gr.Column(scale=4, min_width=320):
             pictures = gr.Gallery(label="Pictures", type="filepath", columns=2, height=260, object_fit="contain",
                                   interactive=True, file_types=["image"], elem_id="ask-pictures", format="png",
-                                  elem_classes=["small-pixels"])  # fmt: skip
+                                  elem_classes=["given", *figures.looks(desk.defaults)])  # fmt: skip
             with gr.Accordion("How to answer", open=False):
                 length = gr.Slider(1, max(256, desk.defaults.text_length), desk.defaults.text_length, step=1,
                                    label="Longest answer, tokens")  # fmt: skip

@@ -10,9 +10,10 @@ from typing import Any
 import gradio as gr
 
 from dimoo.cache import CACHES
+from dimoo.presets import PRESETS
 from dimoo.sampling import ANNEALINGS
+from dimoo.search import SEARCHES
 from dimoo.settings import Defaults, Settings
-from dimoo_app.presets import presets, settings
 
 SEEDS = 2**31
 OWN = "the model's own"
@@ -61,12 +62,12 @@ class Sampling:
     inputs: Sequence[Any]
 
     @classmethod
-    def build(cls, tab: str, defaults: Defaults, kind: str = "draw") -> Sampling:
+    def build(cls, tab: str, defaults: Defaults, kind: str = "draw", search: bool = False) -> Sampling:
+        """`search` adds tries to choose from, which only drawings from words can have."""
         filled = Settings().filled(defaults, kind)
         parts: dict[str, Any] = {}
-        if presets():
-            parts["preset"] = gr.Dropdown([OWN, *presets()], value=OWN, label="Speed against quality",
-                                          elem_id=f"{tab}-preset")  # fmt: skip
+        parts["preset"] = gr.Dropdown([OWN, *PRESETS], value=OWN, label="Speed against quality",
+                                      elem_id=f"{tab}-preset")  # fmt: skip
         steps = filled.num_inference_steps
         parts["num_inference_steps"] = gr.Slider(1, max(128, steps), steps, step=1, label="Steps",
                                                  info="More are slower and usually better.",
@@ -81,15 +82,23 @@ class Sampling:
                                           info="linear: it fades towards the end.")  # fmt: skip
         parts["cache"] = gr.Dropdown([OWN, *CACHES], value=OWN, label="Reuse between steps",
                                      info="max-logit is faster on long sequences.")  # fmt: skip
-        own = [OWN if name in ("preset", "cache") else getattr(filled, name) for name in parts]
-        return cls(list(parts), own, list(parts.values()))
+        own = {name: OWN if name in ("preset", "cache") else getattr(filled, name) for name in parts}
+        if search:
+            with gr.Accordion("Several tries, the best is kept", open=False, elem_id=f"{tab}-search"):
+                parts["best_of"] = gr.Slider(1, 16, 1, step=1, label="Tries of each picture", elem_id=f"{tab}-tries",
+                                             info="The model asks itself about each and keeps the best.")  # fmt: skip
+                parts["search"] = gr.Dropdown(list(SEARCHES), value=next(iter(SEARCHES)), label="How tries are spent",
+                                              info="hierarchical: the bad ones end early.")  # fmt: skip
+            own |= {"best_of": 1, "search": next(iter(SEARCHES))}
+        return cls(list(parts), list(own.values()), list(parts.values()))
 
     def settings(self, values: Sequence[Any]) -> Settings:
         """Raises ValueError for what cannot be."""
         changed = {name: value for name, own, value in zip(self.names, self.own, values, strict=True) if value != own}
-        if "num_inference_steps" in changed:
-            changed["num_inference_steps"] = int(changed["num_inference_steps"])
-        return settings(**changed)
+        changed |= {name: int(changed[name]) for name in ("num_inference_steps", "best_of") if name in changed}
+        if "best_of" not in changed:
+            changed.pop("search", None)         # one try needs no way to choose
+        return Settings(**changed)
 
 
 GUIDANCE = {

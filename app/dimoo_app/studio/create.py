@@ -29,21 +29,22 @@ class Create:
 
 def build(desk: Desk) -> Create:
     shapes = sizes(desk.defaults, desk.codec.images.ratio)
-    with gr.Row():
-        with gr.Column(scale=5, min_width=320):
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=5, min_width=320, elem_classes="asked"):
             prompt = gr.Textbox(label="What to draw", placeholder="a red circle to the left of a blue square",
                                 max_lines=4, autofocus=True, elem_id="create-prompt")  # fmt: skip
             buttons = Buttons.build("Draw", TAB)
-            with gr.Row():
-                size = gr.Dropdown(list(shapes), value=next(iter(shapes)), label="Width × height", min_width=130)
-                count = gr.Slider(1, 9, 1, step=1, label="Pictures", min_width=130, elem_id="create-count")
-            seed = Seed.build(TAB)
-            with gr.Accordion("How to draw it", open=False, elem_id="create-more"):
-                sampling = Sampling.build(TAB, desk.defaults)
-                sure = gr.Checkbox(False, label="Show how sure the model was of each token", elem_id="create-sure")
-            samples.row(TAB, samples.DRAWINGS, lambda _, words: words, [prompt])
-        with gr.Column(scale=7, min_width=320):
-            live = gr.HTML(EMPTY, elem_id="create-live")
+            with gr.Column(elem_classes="later"):
+                with gr.Row():
+                    size = gr.Dropdown(list(shapes), value=next(iter(shapes)), label="Width × height", min_width=130)
+                    count = gr.Slider(1, 9, 1, step=1, label="Pictures", min_width=130, elem_id="create-count")
+                seed = Seed.build(TAB)
+                with gr.Accordion("How to draw it", open=False, elem_id="create-more"):
+                    sure = gr.Checkbox(False, label="Show how sure the model was of each token", elem_id="create-sure")
+                    sampling = Sampling.build(TAB, desk.defaults, search=True)
+                samples.row(TAB, samples.DRAWINGS, lambda _, words: words, [prompt])
+        with gr.Column(scale=7, min_width=320, elem_classes="made"):
+            live = gr.HTML(EMPTY, elem_id="create-live", padding=False)
             details = Details.build(desk, TAB, "Pictures")
 
     def draw(request: gr.Request, prompt: str, size: str, count: int, number, locked, sure: bool, *values: Any):

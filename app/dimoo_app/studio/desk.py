@@ -41,11 +41,13 @@ class Desk:
     def history(self, request: gr.Request) -> History:
         return self._history.of(getattr(request, "username", None))
 
-    def start(self, request: gr.Request, tab: str, tasks: Sequence[Task], settings: Settings, seed=None) -> Job:
-        """Queue a job. Raises gr.Error in words."""
+    def start(
+        self, request: gr.Request, tab: str, tasks: Sequence[Task], settings: Settings, seed=None, traced=False
+    ) -> Job:
+        """Queue a job; `traced` keeps every step of it. Raises gr.Error in words."""
         self.stop(request, tab)
         with spoken():
-            job = self.engine.submit(tasks, settings, seed=seed, watched=True)
+            job = self.engine.submit(tasks, settings, seed=seed, watched=True, traced=traced)
         self.jobs[request.session_hash, tab] = job
         return job
 

@@ -11,6 +11,7 @@ import gradio as gr
 
 from dimoo_app.studio import figures
 from dimoo_app.studio.desk import Desk
+from dimoo_app.studio.history import handed_out
 
 FIRST = ("prompt", "task", "edit", "seed", "index", "preset", "num_inference_steps", "guidance_scale",
          "image_guidance_scale", "temperature", "width", "height", "forwards")  # fmt: skip
@@ -29,7 +30,7 @@ class Details:
 
     @classmethod
     def build(cls, desk: Desk, tab: str, label: str, columns: int = 3, height: int | str | None = None) -> Details:
-        looks = ["results", *(["small-pixels"] if desk.defaults.width < figures.SMALL else [])]
+        looks = ["results", *figures.looks(desk.defaults)]
         gallery = gr.Gallery(label=label, columns=columns, height=height, object_fit="contain", format="png",
                              buttons=["download", "fullscreen"], elem_id=f"{tab}-gallery", elem_classes=looks,
                              interactive=False, show_label=bool(label), visible=False)  # fmt: skip
@@ -60,9 +61,9 @@ class Details:
 
     @staticmethod
     def showing(paths: Sequence[Path | str]) -> list[Any]:
-        """Values for `outputs`: these pictures, none of them chosen. The files themselves, so a download is exact."""
+        """Values for `outputs`: these pictures, none of them chosen. Copies of the files, so a download is exact."""
         listed = [str(path) for path in paths]
-        gallery = gr.Gallery(value=listed, selected_index=None, visible=bool(listed))
+        gallery = gr.Gallery(value=[handed_out(path) for path in listed], selected_index=None, visible=bool(listed))
         return [gallery, listed, gr.Column(visible=False)]
 
 

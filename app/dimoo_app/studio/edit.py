@@ -43,9 +43,9 @@ class EditTab:
 
 
 def build(desk: Desk) -> EditTab:
-    small = ["small-pixels"] if desk.defaults.width < figures.SMALL else []
-    with gr.Row():
-        with gr.Column(scale=5, min_width=320):
+    small = figures.looks(desk.defaults)
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=5, min_width=320, elem_classes="asked"):
             with gr.Row():
                 image = gr.Image(label="Picture", type="filepath", sources=["upload", "clipboard"], height=260,
                                  elem_id="edit-image", elem_classes=small, min_width=150)  # fmt: skip
@@ -55,12 +55,13 @@ def build(desk: Desk) -> EditTab:
             prompt = gr.Textbox(label="What to change", placeholder="make the circle green", max_lines=4,
                                 elem_id="edit-prompt")  # fmt: skip
             buttons = Buttons.build("Edit", TAB)
-            seed = Seed.build(TAB)
-            with gr.Accordion("How to edit it", open=False):
-                sampling = Sampling.build(TAB, desk.defaults, "edit")
-            samples.row(TAB, samples.EDITS, lambda path, words: (path, words), [image, prompt])
-        with gr.Column(scale=7, min_width=320):
-            live = gr.HTML(EMPTY, elem_id="edit-live")
+            with gr.Column(elem_classes="later"):
+                seed = Seed.build(TAB)
+                with gr.Accordion("How to edit it", open=False):
+                    sampling = Sampling.build(TAB, desk.defaults, "edit")
+                samples.row(TAB, samples.EDITS, lambda path, words: (path, words), [image, prompt])
+        with gr.Column(scale=7, min_width=320, elem_classes="made"):
+            live = gr.HTML(EMPTY, elem_id="edit-live", padding=False)
             slider = gr.ImageSlider(label="Before and after", visible=False, interactive=False, max_height=460,
                                     format="png", elem_id="edit-slider", elem_classes=small, buttons=[])  # fmt: skip
             details = Details.build(desk, TAB, "Result", columns=4)

@@ -13,8 +13,15 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dimoo.settings import Defaults
+
 SMALL = 256
 """Pictures with a side below are enlarged without smoothing, so that their pixels can be seen."""
+
+
+def looks(defaults: Defaults) -> list[str]:
+    """Style classes of a component that shows pictures of the model's size."""
+    return ["small-pixels"] if min(defaults.width, defaults.height) < SMALL else []
 
 
 @dataclass(frozen=True)
@@ -24,18 +31,31 @@ class Figure:
     picture: Image.Image
     caption: str = ""
 
+    def html(self) -> str:
+        style = ' style="image-rendering:pixelated"' if min(self.picture.size) < SMALL else ""
+        words = escape(self.caption or "picture", quote=True)
+        return f'<figure><img alt="{words}" src="{data_url(self.picture)}"{style}>{_caption(self.caption)}</figure>'
 
-def stage(figures: Sequence[Figure], above: str = "") -> str:
-    """Pictures side by side."""
-    shown = "".join(_figure(one) for one in figures)
+
+@dataclass(frozen=True)
+class Passage:
+    """Words with a line below them."""
+
+    words: str
+    caption: str = ""
+
+    def html(self) -> str:
+        return f"<figure><blockquote>{escape(self.words) or '…'}</blockquote>{_caption(self.caption)}</figure>"
+
+
+def _caption(words: str) -> str:
+    return f"<figcaption>{escape(words)}</figcaption>" if words else ""
+
+
+def stage(figures: Sequence[Figure | Passage], above: str = "") -> str:
+    """Pictures or passages side by side."""
+    shown = "".join(one.html() for one in figures)
     return f'<div class="live">{above}<div class="stage">{shown}</div></div>'
-
-
-def _figure(figure: Figure) -> str:
-    caption = f"<figcaption>{escape(figure.caption)}</figcaption>" if figure.caption else ""
-    style = ' style="image-rendering:pixelated"' if min(figure.picture.size) < SMALL else ""
-    words = escape(figure.caption or "picture", quote=True)
-    return f'<figure><img alt="{words}" src="{data_url(figure.picture)}"{style}>{caption}</figure>'
 
 
 def data_url(picture: Image.Image) -> str:

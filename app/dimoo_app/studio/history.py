@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gradio.processing_utils import save_file_to_cache
+from gradio.utils import get_upload_folder
 from PIL import Image
 
 from dimoo.cli.sources import Source
@@ -20,7 +22,7 @@ SOURCES = "sources"
 class History:
     """Pictures of a folder, newest first. Source pictures of edits are kept below, by checksum, so each repeats.
 
-    With logins every user has a folder of their own.
+    With logins every user has a folder of their own. Nothing in the folder is served: see `handed_out`.
     """
 
     def __init__(self, folder: Path):
@@ -31,7 +33,7 @@ class History:
         """The history of a user; letters that a folder cannot have are spelt as numbers."""
         if not user:
             return self
-        return History(self.folder / ("user-" + re.sub(r"[^A-Za-z0-9]", lambda found: f"={ord(found[0]):x}=", user)))
+        return History(self.folder / ("user-" + re.sub(r"[^a-z0-9]", lambda found: f"={ord(found[0]):x}=", user)))
 
     def keep(self, picture: Image.Image, parameters: Mapping[str, Any]) -> Path:
         """Save a picture with everything that made it."""
@@ -75,6 +77,15 @@ class History:
         sources = self.parameters(path).get("images") or []
         places = [self.folder / one["path"] for one in sources]
         return load_image(places[0]) if places and places[0].is_file() else None
+
+
+def handed_out(path: Path | str) -> str:
+    """A copy of a file under an address that cannot be guessed, for the browser of whoever may see it.
+
+    Gradio serves any file of a folder it may read to every login; so it may not read the history. Its cache names
+    files by a keyed checksum and is emptied in time. The copy has the same bytes and the same name.
+    """
+    return save_file_to_cache(path, get_upload_folder())
 
 
 def _age(path: Path) -> tuple[int, str]:

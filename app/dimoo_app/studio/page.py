@@ -13,7 +13,7 @@ from dimoo.engine import Engine
 from dimoo_app.studio import ask, compare, create, edit, paint, past, text
 from dimoo_app.studio.desk import Desk
 from dimoo_app.studio.details import Details
-from dimoo_app.studio.history import History
+from dimoo_app.studio.history import History, handed_out
 
 CACHE = (3600, 86400)
 """Seconds: how often Gradio's copies of files are looked through, and how old they may get."""
@@ -42,9 +42,9 @@ def build(session: Session, engine: Engine, history: History) -> gr.Blocks:
             with gr.Tab("History", id="history") as tab:
                 shown = past.build(desk, page, tab)
         targets: dict[str, tuple[Any, list[Any]]] = {
-            "edit": (lambda path: path, [edited.image]),
+            "edit": (handed_out, [edited.image]),
             "paint": (painted.opened, [painted.editor, painted.original]),
-            "ask": (lambda path: [path], [asked.pictures]),
+            "ask": (lambda path: [handed_out(path)], [asked.pictures]),
         }
         for details in (created.details, edited.details, painted.details, shown):
             _lead(details, tabs, targets)

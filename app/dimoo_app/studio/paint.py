@@ -11,7 +11,8 @@ from PIL import Image, ImageChops
 
 from dimoo.cli.requests import Filling, parameters
 from dimoo.images import load_image, load_mask
-from dimoo.tasks import Inpaint, expand
+from dimoo.sizes import fit
+from dimoo.tasks import Inpaint, expand, mask_cells
 from dimoo_app.studio import figures, samples
 from dimoo_app.studio.controls import Sampling, Seed, seed_of
 from dimoo_app.studio.desk import Desk, need, spoken
@@ -20,8 +21,11 @@ from dimoo_app.studio.running import Buttons
 
 TAB = "paint"
 BRUSH = "#0d9488"
+SIDES = ("left", "top", "right", "bottom")
 EMPTY = figures.empty("Nothing painted yet", "Choose a picture, paint over what is to be filled, say what it shows.")
 GRID = figures.empty("The token grid", "Paint: the cells that will be filled are shown here.")
+MOMENT = "() => new Promise(done => setTimeout(() => done([]), 120))"
+"""Milliseconds until a stroke is part of the editor's value."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,10 @@ class Paint:
 
 def build(desk: Desk) -> Paint:
     original = gr.State(None)
-    with gr.Row():
-        with gr.Column(scale=6, min_width=320):
+    with gr.Row(elem_classes="split"):
+        with gr.Column(scale=6, min_width=320, elem_classes="asked"):
             editor = gr.ImageEditor(
-                label="Paint over what is to be filled", type="pil", layers=False, transforms=(), format="png",
+                label="Paint the hole", type="pil", layers=False, transforms=(), format="png",
                 sources=("upload", "clipboard"), brush=gr.Brush(default_size=48, colors=[BRUSH], color_mode="fixed"),
                 canvas_size=(512, 512), height=440, elem_id="paint-editor",
                 placeholder="Choose or drop a picture",
@@ -50,17 +54,18 @@ def build(desk: Desk) -> Paint:
             prompt = gr.Textbox(label="What the whole picture shows", placeholder="a red circle and a blue star",
                                 max_lines=4, elem_id="paint-prompt")  # fmt: skip
             buttons = Buttons.build("Fill", TAB)
-            with gr.Accordion("Expand the canvas", open=False, elem_id="paint-expand"), gr.Row():
-                room = [gr.Number(0, label=f"{side}, pixels", precision=0, minimum=0, min_width=80,
-                                  elem_id=f"paint-{side}") for side in ("left", "top", "right", "bottom")]  # fmt: skip
-            seed = Seed.build(TAB)
-            with gr.Accordion("How to fill it", open=False):
-                sampling = Sampling.build(TAB, desk.defaults)
-            samples.row(TAB, samples.HOLES, lambda path, words: (*Paint.opened(path), words),
-                        [editor, original, prompt])  # fmt: skip
-        with gr.Column(scale=6, min_width=320):
-            grid = gr.HTML(GRID, elem_id="paint-grid")
-            live = gr.HTML(EMPTY, elem_id="paint-live")
+            with gr.Column(elem_classes="later"):
+                with gr.Accordion("Expand the canvas", open=False, elem_id="paint-expand"), gr.Row():
+                    room = [gr.Number(0, label=f"{side}, pixels", precision=0, minimum=0, min_width=80,
+                                      elem_id=f"paint-{side}") for side in SIDES]  # fmt: skip
+                seed = Seed.build(TAB)
+                with gr.Accordion("How to fill it", open=False):
+                    sampling = Sampling.build(TAB, desk.defaults)
+                samples.row(TAB, samples.HOLES, lambda path, words: (*Paint.opened(path), words),
+                            [editor, original, prompt])  # fmt: skip
+        with gr.Column(scale=6, min_width=320, elem_classes="made"):
+            grid = gr.HTML(GRID, elem_id="paint-grid", padding=False)
+            live = gr.HTML(EMPTY, elem_id="paint-live", padding=False)
             details = Details.build(desk, TAB, "Result", columns=2)
 
     def upload(request: gr.Request, value: dict[str, Any]):
@@ -72,25 +77,24 @@ def build(desk: Desk) -> Paint:
             path = history.folder / history.source(picture).path
         return Paint.opened(path)
 
-    def preview(value: dict[str, Any], path: str | None, *room: float):
+    def preview(value: dict[str, Any] | None, path: str | None, *room: float):
         """The cells that the mask comes to, before anything is run."""
-        if not (path and value and value.get("background")):
+        if not path:
             return GRID
         picture, mask = hole(value, path, room)
-        if mask.getextrema()[1] == 0:
-            return GRID
-        task = Inpaint("preview", picture, mask)
-        row = task.prepare(desk.codec)
-        cells = desk.codec.vocab.cells(row.answer[1:-1], *task.grid) == desk.codec.vocab.mask
+        codec = desk.codec
+        fitted = fit(picture, codec.image_side, codec.images.ratio)
+        cells = mask_cells(Inpaint("preview", picture, mask).hole_at(fitted.size, codec), codec.images.ratio)
         words = f"{int(cells.sum())} of {cells.numel()} cells will be filled"
-        return figures.stage([figures.Figure(figures.marked(task.source, cells), words)])
+        return figures.stage([figures.Figure(figures.marked(fitted, cells), words)])
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
     editor.upload(upload, editor, [editor, original], **quiet)
     editor.clear(lambda: (None, GRID), None, [original, grid], **quiet)
-    # The editor keeps its first event to itself, so the way to the prompt shows the cells as well.
-    shown = [editor.change, editor.input, prompt.focus, *(part.change for part in room)]
-    gr.on(shown, preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
+    # The editor tells of a stroke before the stroke is in what it gives, so it is asked again a moment later.
+    strokes = gr.on([editor.input, editor.change], None, js=MOMENT, trigger_mode="always_last", **quiet)
+    for event in (strokes.then, original.change, *(part.change for part in room)):
+        event(preview, [editor, original, *room], grid, trigger_mode="always_last", **quiet)
 
     def work(request: gr.Request, value, path, prompt: str, left, top, right, bottom, number, locked, *values: Any):
         need((value or {}).get("background") and path)
@@ -120,11 +124,11 @@ def build(desk: Desk) -> Paint:
     return Paint(details, editor, original)
 
 
-def hole(value: dict[str, Any], path: str, room) -> tuple[Image.Image, Image.Image]:
+def hole(value: dict[str, Any] | None, path: str, room) -> tuple[Image.Image, Image.Image]:
     """The picture at its own size and the mask of what is painted (255 where to fill), with room around both."""
     picture = load_image(path)
     mask = Image.new("L", picture.size, 0)
-    for layer in value["layers"]:
+    for layer in (value or {}).get("layers") or ():
         mask = ImageChops.lighter(mask, load_mask(layer, size=picture.size))
     room = [int(side or 0) for side in room]
     if not any(room):

@@ -14,7 +14,7 @@ SHOWN = 120
 
 def build(desk: Desk, page: gr.Blocks, tab: gr.Tab) -> Details:
     words = gr.Textbox(label="Find in prompts", placeholder="all pictures", elem_id="history-words", max_lines=1)
-    nothing = gr.HTML(EMPTY, elem_id="history-empty")
+    nothing = gr.HTML(EMPTY, elem_id="history-empty", padding=False)
     details = Details.build(desk, "history", "", columns=6)
 
     def read(request: gr.Request, words: str):

@@ -8,9 +8,9 @@ from itertools import groupby
 from torch import Tensor
 
 from dimoo.tasks import Codec
-from dimoo_app.words import said
+from dimoo.tasks.text import within
 
-OPEN = "░"
+OPEN = "▁"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Piece:
 def pieces(codec: Codec, ids: Tensor) -> list[Piece]:
     """The tokens between the markers of an answer (T,), in order."""
     vocab, found, over = codec.vocab, [], False
-    for index in said(codec, ids):
+    for index in within(codec, ids).tolist():
         if index == vocab.mask:
             found.append(Piece(OPEN, open=True))
             continue
@@ -35,9 +35,9 @@ def pieces(codec: Codec, ids: Tensor) -> list[Piece]:
 
 
 def so_far(codec: Codec, ids: Tensor) -> str:
-    """An answer in the making as one line: open positions are shaded blocks, what follows its end is left out."""
+    """An answer in the making as one line: open positions are blanks, what follows its end is left out."""
     vocab, words = codec.vocab, []
-    answer = said(codec, ids)
+    answer = within(codec, ids).tolist()
     end = next((k for k, index in enumerate(answer) if index in vocab.ends), len(answer))
     for masked, run in groupby(answer[:end], lambda index: index == vocab.mask):
         listed = list(run)

@@ -1,20 +1,16 @@
-"""Ways to decode a text, and keeping what is already there, with whatever the core offers."""
+"""Ways to decode a text, and keeping what is already there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from typing import Any
 
 from dimoo.canvas import Row
+from dimoo.recipes import RECIPES, Recipe
 from dimoo.settings import Defaults
-from dimoo.tasks import Ask, Codec
-from dimoo_app.words import inside
-
-PLACE = "dimoo.recipes"
-"""Module that may hold the table RECIPES: name -> an object with `at(budget, length)`, `budgets` and `source`."""
+from dimoo.tasks import Codec, Text
+from dimoo.tasks.text import row_of
 
 Fields = Mapping[str, Any]
 """Of `Settings`."""
@@ -29,32 +25,27 @@ def recipes(defaults: Defaults) -> dict[str, Callable[[int], Fields]]:
         "all at once (1 step)": {"num_inference_steps": 1},
     }
     found: dict[str, Callable[[int], Fields]] = {name: _always(given) for name, given in budgets.items()}
-    table = getattr(import_module(PLACE), "RECIPES", {}) if find_spec(PLACE) else {}
-    return found | {f"{name}: {one.source}": _careful(one) for name, one in table.items()}
+    return found | {f"{name}: {one.source}": _careful(one) for name, one in RECIPES.items()}
 
 
 def _always(given: Fields) -> Callable[[int], Fields]:
     return lambda length: given
 
 
-def _careful(recipe: Any) -> Callable[[int], Fields]:
+def _careful(recipe: Recipe) -> Callable[[int], Fields]:
     """A recipe at its first budget, the most careful one."""
     return lambda length: recipe.at(recipe.budgets[0], length)
 
 
 @dataclass
-class Kept(Ask):
+class Kept(Text):
     """An answer of which some tokens stay: `keep` maps positions in the answer (from 0) to ids."""
 
-    keep: dict[int, int] = field(default_factory=dict)
+    keep: Mapping[int, int] = field(default_factory=dict)
 
     def prepare(self, codec: Codec) -> Row:
-        row = super().prepare(codec)
-        answer = row.answer.clone()
-        body = answer[inside(codec)]                        # a view: written through
-        for position, index in self.keep.items():
-            body[position] = index
-        return replace(row, answer=answer)
+        ids = [self.keep.get(place, codec.vocab.mask) for place in range(self.length)]
+        return row_of(codec, self.prompt, self.history, ids)
 
 
 def read_marks(text: str, length: int) -> set[int]:
@@ -83,9 +74,7 @@ def say_marks(marks: set[int]) -> str:
     return ", ".join(parts)
 
 
-def kept(answer: list[int] | None, marks: set[int], reopen: bool, mask: int) -> dict[int, int]:
+def kept(answer: list[int], marks: set[int], reopen: bool, mask: int) -> dict[int, int]:
     """What stays of the last answer: the marked tokens (counted from 1), or all but them. Masks never stay."""
-    if answer is None:
-        return {}
     chosen = {place for place in range(len(answer)) if (place + 1 in marks) != reopen}
     return {place: answer[place] for place in sorted(chosen) if answer[place] != mask}

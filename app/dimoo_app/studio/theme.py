@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -38,6 +37,8 @@ THEME = gr.themes.Base(
 )
 
 CSS = """
+/* split, asked, made, later: a tab's two columns. On a phone what is made follows the button, settings come last. */
+footer .divider { display: none; }
 .gradio-container { width: 100% !important; max-width: 1240px !important; margin: 0 auto !important; }
 #head { display: flex; align-items: baseline; gap: .75rem; flex-wrap: wrap; padding: .25rem 0 0; }
 #head h1 { font-size: 1.25rem; font-weight: 650; margin: 0; letter-spacing: -.01em; }
@@ -47,8 +48,11 @@ CSS = """
   justify-items: center; }
 .live figure { margin: 0; width: 100%; max-width: 22rem; }
 .live figure img { width: 100%; display: block; border-radius: .4rem; border: 1px solid var(--border-color-primary); }
+.live blockquote { margin: 0; padding: .6rem .75rem; min-height: 3rem; border-radius: .4rem; white-space: pre-wrap;
+  overflow-wrap: anywhere; border: 1px solid var(--border-color-primary); background: var(--block-background-fill); }
 .live figcaption { font-size: .8rem; opacity: .8; padding: .3rem .1rem 0; overflow-wrap: anywhere; }
 .small-pixels img, .small-pixels canvas { image-rendering: pixelated; }
+.small-pixels .image-frame img { object-fit: contain !important; }
 .small-pixels .grid-wrap img, .small-pixels .thumbnail-item img { width: 100%; height: 100%; object-fit: contain; }
 .small-pixels .preview img { object-fit: contain; width: 100%; height: 100%; }
 .empty { min-height: 13rem; display: grid; place-content: center; text-align: center; gap: .3rem; opacity: .75;
@@ -65,9 +69,14 @@ table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top;
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
 .seeds { align-items: center; padding-right: .75rem; gap: .75rem; background: var(--block-background-fill); }
-.seeds button { align-self: center; }
+.seeds button { align-self: center; border-radius: var(--radius-sm) !important; }
+.results .grid-container, .samples .grid-container, .given .grid-container { grid-template-rows: none !important;
+  grid-auto-rows: auto !important; }
+.results .gallery-item, .samples .gallery-item, .given .gallery-item { height: auto !important; }
+.given .grid-container { grid-template-columns: repeat(auto-fill, minmax(6rem, 11rem)) !important; }
 .results .grid-container { grid-template-columns: repeat(auto-fit, minmax(6rem, 12rem)) !important;
   height: auto !important; justify-content: center; }
+.results .grid-container:has(> :only-child) { grid-template-columns: minmax(6rem, 22rem) !important; }
 .results .thumbnail-item { height: auto !important; aspect-ratio: 1; }
 .samples .caption-label { display: none; }
 .samples .grid-container { grid-template-columns: repeat(auto-fill, 4.6rem) !important; height: auto !important; }
@@ -76,22 +85,29 @@ table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
 .results .gallery-container:has(.preview) { min-height: 25rem; }
 .samples { min-height: 0 !important; }
 @media (max-width: 640px) {
-  .gradio-container { padding: .5rem !important; }
+  .gradio-container, .gradio-container main { padding: .25rem !important; }
+  #tabs .tab-container button { padding: 0 .3rem !important; font-size: .85rem; }
+  .empty { min-height: 8rem; }
   .live figure { max-width: none; }
   table.facts td:first-child { width: 6.5rem; }
+  .split { flex-direction: column !important; flex-wrap: nowrap !important; }
+  .split > * { flex: none !important; width: 100% !important; }
+  .split > .asked { display: contents !important; }
+  .split > .made { order: 1; }
+  .split .later { order: 2; }
 }
 """
 
 
-def dress(history: Path) -> dict[str, Any]:
-    """What `launch` and `mount_gradio_app` get alike. Only the history and the examples are readable from outside."""
+def dress() -> dict[str, Any]:
+    """What `launch` and `mount_gradio_app` get alike. Of all files only the examples are readable from outside."""
     return {
         "theme": THEME, "css": CSS, "footer_links": ["settings"], "run_history": False, "enable_monitoring": False,
-        "allowed_paths": [str(Path(history).resolve()), str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD,
+        "allowed_paths": [str(samples.FOLDER)], "max_file_size": LARGEST_UPLOAD,
         "ssr_mode": False, "show_error": True,
     }  # fmt: skip
 
 
-def mount(app: FastAPI, page: gr.Blocks, history: Path, logins: Sequence[tuple[str, str]] | None = None) -> FastAPI:
+def mount(app: FastAPI, page: gr.Blocks, logins: Sequence[tuple[str, str]] | None = None) -> FastAPI:
     """The studio at / of the API's app; routes that were there before come first."""
-    return gr.mount_gradio_app(app, page, path="/", auth=list(logins) if logins else None, **dress(history))
+    return gr.mount_gradio_app(app, page, path="/", auth=list(logins) if logins else None, **dress())

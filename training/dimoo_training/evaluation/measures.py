@@ -36,7 +36,8 @@ def t2i(sitting: Sitting, facts: Facts) -> Outcomes:
     return found
 
 
-def _right(sitting: Sitting, asked: list[Asked], images: list[Image.Image], choice: bool = False) -> list[float]:
+def answered(sitting: Sitting, asked: list[Asked], images: list[Image.Image], choice: bool = False) -> list[float]:
+    """Whether each question about each image is answered word for word, or with the right letter."""
     pairs = [a.question.as_choice() if choice else (a.question.text, a.question.answer) for a in asked]
     tasks = [Ask(text, [image], length=ANSWER_LENGTH) for (text, _), image in zip(pairs, images, strict=True)]
     return [float(said == answer) for said, (_, answer) in zip(sitting.answers(tasks), pairs, strict=True)]
@@ -46,14 +47,14 @@ def qa(sitting: Sitting, facts: Facts) -> Outcomes:
     """Answers word for word: on true pictures, with lettered options, on a blank picture, on the model's own."""
     found: Outcomes = {}
     for kind, asked in facts.items():
-        found[f"qa_kind_{kind}"] = _right(sitting, asked, [sitting.picture(a.scene) for a in asked])
+        found[f"qa_kind_{kind}"] = answered(sitting, asked, [sitting.picture(a.scene) for a in asked])
     every = [a for asked in facts.values() for a in asked]
-    found["qa_choice"] = _right(sitting, every, [sitting.picture(a.scene) for a in every], choice=True)
+    found["qa_choice"] = answered(sitting, every, [sitting.picture(a.scene) for a in every], choice=True)
     blank = sitting.picture(w.Scene((), "white"))
-    found["qa_blank_accuracy"] = _right(sitting, every, [blank] * len(every))
+    found["qa_blank_accuracy"] = answered(sitting, every, [blank] * len(every))
     own = _own_questions(sitting)
     if own:
-        found["qa_own_accuracy"] = _right(sitting, [a for a, _ in own], [image for _, image in own])
+        found["qa_own_accuracy"] = answered(sitting, [a for a, _ in own], [image for _, image in own])
     return found
 
 

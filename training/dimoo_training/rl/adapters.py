@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 LAYERS = r".*blocks\.\d+\.(q_proj|k_proj|v_proj|attn_out|ff_proj|up_proj|ff_out)"
 """Linear layers that get adapters: all of the blocks, not the head."""
@@ -55,18 +56,15 @@ class WithoutAdapters(nn.Module):
             return self.adapted.get_base_model()(*args, **kwargs)
 
 
-def adapt(network: nn.Module, rank: int):
-    """Put LoRA adapters (Hu et al. 2021) into the layers of the network, in place; returns peft's handle on them."""
+def adapt(network: nn.Module, rank: int, empty: bool = False):
+    """Put LoRA adapters (Hu et al. 2021) into the layers of the network, in place; returns peft's handle on them.
+    `empty`: only their shape, for a network on `meta`."""
     try:
         from peft import LoraConfig, get_peft_model
     except ImportError:
         raise ValueError("adapters need peft: pip install 'dimoo[train]'") from None
-    return get_peft_model(network, LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS))
-
-
-def merged(adapted) -> nn.Module:
-    """A copy of the plain model with the adapters added to its weights."""
-    return copy.deepcopy(adapted).merge_and_unload()
+    config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules=LAYERS)
+    return get_peft_model(network, config, low_cpu_mem_usage=empty)
 
 
 class Adam:
@@ -78,7 +76,7 @@ class Adam:
 
     def step(self, scale: float = 1.0, clip: float = 1.0) -> float:
         """One update at `lr * scale`; returns the gradient norm before clipping to `clip`."""
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, clip))
+        norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, clip)))
         for group in self.inner.param_groups:
             group["lr"] = self.lr * scale
         self.inner.step()
@@ -90,6 +88,11 @@ class Adam:
 
     def load_state_dict(self, state: dict) -> None:
         self.inner.load_state_dict(state)
+
+
+def whole(x: Tensor) -> Tensor:
+    """What is in shards, put together."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 class PartNorms:
@@ -111,6 +114,6 @@ class PartNorms:
 
     def take(self) -> dict[str, float]:
         """Norm by part; starts anew."""
-        norms = {part: float(torch.stack([g.norm() for g in total]).norm()) for part, total in self.sums.items()}
+        norms = {part: float(torch.stack([whole(g.norm()) for g in total]).norm()) for part, total in self.sums.items()}
         self.sums = {}
         return norms

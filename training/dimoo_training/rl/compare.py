@@ -10,13 +10,19 @@ import numpy as np
 
 from dimoo import DiMOOPipeline
 from dimoo.tasks import Ask, TextToImage
-from dimoo_training.evaluation import committed_facts, evaluate
-from dimoo_training.evaluation.sitting import chunks, read
+from dimoo_training.evaluation import committed_facts
+from dimoo_training.evaluation.measures import MEASURES, answered
+from dimoo_training.evaluation.sitting import Sitting, chunks, read
+from dimoo_training.pictures import encode
 from dimoo_training.puzzles import PUZZLES
+from dimoo_training.rl.judge import FORMS, Judge, right_places
+from dimoo_training.rl.recipes import ASCENDING, DRAWING
+from dimoo_training.rl.subjects import letters_right
+from dimoo_training.world.scene import SIDE_PX
 
 SEEDS = (0, 1, 2, 3)
-DRAWN = {"num_inference_steps": 16}
-TEXT = {"num_inference_steps": 8, "block_length": 32, "quota": "powers-of-two"}
+GREEDY = ASCENDING | {"temperature": 0.0}
+EDITED = {"num_inference_steps": 16}
 
 Outcomes = dict[str, np.ndarray]
 """Family -> (prompts, seeds), 0 or 1."""
@@ -34,7 +40,7 @@ def drawings(
             right: list[float] = []
             for part in chunks(list(enumerate(captions)), 40):
                 tasks = [TextToImage(c.text, pipeline.defaults.height, pipeline.defaults.width) for _, c in part]
-                made = pipeline.run(tasks, seed=seed, index=part[0][0], **(DRAWN | settings))
+                made = pipeline.run(tasks, seed=seed, index=part[0][0], **(DRAWING | settings))
                 forwards.append(made.forwards)
                 right += [float(c.claim.holds(read(p))) for (_, c), p in zip(part, made.images, strict=True)]
             columns.append(right)
@@ -48,15 +54,39 @@ def puzzles(pipeline: DiMOOPipeline, name: str, count: int = 240, seed: int = 0,
     problems = [PUZZLES[name].sample(rng, held_out=True) for _ in range(count)]
     right: list[float] = []
     for part in chunks(problems, 40):
-        said = pipeline.run([Ask(p.text, length=32) for p in part], seed=seed, **(TEXT | settings)).texts
+        said = pipeline.run([Ask(p.text, length=32) for p in part], seed=seed, **(GREEDY | settings)).texts
         right += [float(PUZZLES[name].right(p, text)) for p, text in zip(part, said, strict=True)]
     return {name: np.array(right)[:, None]}
 
 
-def others(pipeline: DiMOOPipeline, per_kind: int | None = None) -> dict[str, float]:
-    """Question accuracy on true pictures and edits on the committed facts: what must not get worse."""
-    scores = evaluate(pipeline, committed_facts(["qa", "edit"], per_kind), log=lambda row: None)
-    return {name: scores[name].mean for name in ("qa_accuracy", "qa_choice", "edit_target", "edit_preserved")}
+def questions(pipeline: DiMOOPipeline, per_kind: int | None = None) -> Outcomes:
+    """Answers to the committed questions about true pictures, greedy: what must not get worse."""
+    sitting = Sitting(pipeline)
+    asked = committed_facts(["qa"], per_kind)["qa"]
+    return {kind: np.array(answered(sitting, items, [sitting.picture(a.scene) for a in items]))[:, None]
+            for kind, items in asked.items()}  # fmt: skip
+
+
+def reading(pipeline: DiMOOPipeline, per_kind: int | None = None) -> dict[str, float]:
+    """How often each way to ask finds the right choice, about true pictures and, after a slash, about none."""
+    asked = [item for items in committed_facts(["qa"], per_kind)["qa"].values() for item in items]
+    questions, codec = [item.question for item in asked], pipeline.codec
+    side = pipeline.defaults.height
+    codes = encode(codec.images, [item.scene for item in asked], side // SIDE_PX)
+    images = [codec.vocab.lay_out(grid) for grid in codes]
+    found = {}
+    for ask in FORMS:
+        judge = Judge(pipeline.model, codec, ask)
+        for name, said in ((ask, judge.probabilities(questions, images)),
+                           (f"{ask}/unseen", judge.unseen(questions, *codes.shape[1:]))):  # fmt: skip
+            found[name] = float(letters_right(said, right_places(questions))[1].float().mean())
+    return found
+
+
+def edits(pipeline: DiMOOPipeline, per_kind: int | None = None) -> Outcomes:
+    """The committed edits, right and with everything else kept: what must not get worse either."""
+    scores = MEASURES["edit"](Sitting(pipeline, settings=EDITED), committed_facts(["edit"], per_kind)["edit"])
+    return {name: np.array(x)[:, None] for name, x in scores.items() if name.endswith("_preserved")}
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,7 @@ class Context:
     """What every rule works with.
 
     learner: the policy, wrapped for training. network: the same weights, bare. reference: the model at the start.
-    supervised: draws a supervised batch, None: there is none. drop: leave out what has weight 0 (one process only:
-    several must make the same number of backward passes).
+    supervised: draws a supervised batch, None: there is none. most: the largest of a number over all processes.
     """
 
     recipe: RLRecipe
@@ -71,7 +70,7 @@ class Context:
     reference: nn.Module
     part: str
     supervised: Callable[[np.random.Generator], dict[str, Tensor]] | None = None
-    drop: bool = True
+    most: Callable[[int], int] = int
     ledger: Ledger = field(default_factory=Ledger)
 
     @property
@@ -94,12 +93,23 @@ class Context:
         steps = round.rollout.commits()[moves.sample].gather(1, moves.rows).clamp_min(0)    # (Q, U)
         return table[moves.sample].gather(1, steps)
 
-    def kl(self, log_p: Tensor, moves: Moves, beta: float, kind: str) -> Tensor:
-        """beta * KL to the start of each move, (Q,)."""
+    def kept(self, moves: Moves, weight: Tensor) -> tuple[Moves, Tensor]:
+        """Without the moves of weight 0 (Q,), which cost as much as the others. None may be left: a round without a
+        difference must not move anything, and Adam would make steps of full size from the rounding errors of a KL
+        that is 0. Several processes keep the same number, those that have fewer with moves of weight 0: each backward
+        pass is one of all of them."""
+        index = weight.nonzero()[:, 0]
+        lacking = self.most(len(index)) - len(index)
+        index = torch.cat([index, index.new_zeros(lacking)])
+        spare = torch.arange(len(index), device=weight.device) >= len(index) - lacking
+        return moves.take(index), weight[index].masked_fill(spare, 0)
+
+    def kl(self, log_p: Tensor, moves: Moves, weight: Tensor, beta: float, kind: str) -> Tensor:
+        """Sum of beta * KL to the start over the moves whose weight (Q,) is not 0."""
         reference = frozen_log_probabilities(self.reference, moves, len(moves))
         values = o.token_mean(o.k3(log_p, reference), moves.valid)
-        self.ledger.note(f"kl_{kind}", values)
-        return beta * values
+        self.ledger.note(f"kl_{kind}", values[weight != 0])
+        return beta * (values * (weight != 0)).sum()
 
     def rehearsal(self, rng: np.random.Generator, share: float | None = None) -> Pieces:
         """A supervised batch, so that nothing else is forgotten."""

@@ -1,12 +1,12 @@
-"""The published table of Self-GRPO: every run, its controls, and what the drawings are worth afterwards.
+"""The published table of Self-GRPO: every run, its controls, and what search at test time is worth before and after.
 
     python -m dimoo_training.rl.experiments --model runs/tiny-base/checkpoint
 
-trains each of RUNS on the given checkpoint, measures it on held-out facts under fixed random streams, and writes
-results.json, table.md and curves.png. What is finished is not done again, and a run that was killed goes on, so the
-command can be repeated until the table is whole. About 15 hours on two cores (estimate: 1.5 hours a run of 240
-rounds, ten minutes to measure one); `--only self-grpo sft` does a part, `--iterations 3 --per-kind 2` shows that all
-of it runs.
+measures the checkpoint, trains and measures each of RUNS (rl/runs.py) from it on held-out facts under fixed random
+streams, and searches. results.json, table.md and curves.png are written anew after each of them. What is finished is
+not done again, and a run that was killed goes on, so the command can be repeated until the table is whole.
+`--only self-grpo sft` does a part, `--only base` the measurement alone (does the checkpoint leave room?), `--only
+search` the search; `--iterations 3 --per-kind 2` shows that all of it runs.
 """
 
 from __future__ import annotations
@@ -14,79 +14,80 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dimoo import DiMOOPipeline
+from dimoo.verify import facts
+from dimoo_training.evaluation import committed_facts
 from dimoo_training.rl import compare as c
-from dimoo_training.rl import recipes as r
-from dimoo_training.rl.recipes import RLRecipe
+from dimoo_training.rl.recipes import DRAWING
 from dimoo_training.rl.rehearsal import MIX, Rehearsal
 from dimoo_training.rl.report import draw_curves, write_table
+from dimoo_training.rl.runs import RUNS
 from dimoo_training.rl.train import align
 
-OUT = Path("assets/benchmarks/self_grpo")
+OUT, WORK = Path("assets/benchmarks/self_grpo"), Path("runs/experiments")
 TRIES = 8
-"""Of a search, whose budget plain drawings get as steps."""
+"""Of hierarchical search; best-of and plain drawings get as many forwards."""
+ROOM = (0.55, 0.75)
+"""Share of right drawings from which an improvement can be seen."""
+SEARCHED = ("base", "self-grpo")
 
-
-def supervised(recipe: RLRecipe) -> RLRecipe:
-    """Continued supervised training with the compute of a Self-GRPO run, counted in sequences through the network.
-
-    A rollout is a forward a step; a gradient costs three forwards; a question is asked by judge and policy.
-    """
-    pictures = recipe.prompts * recipe.group
-    rollouts, asked = pictures * recipe.settings["num_inference_steps"], 2 * pictures * 4
-    learned = 4 * pictures * len(recipe.read_at) + 4 * pictures * 4 // 2        # with the reference's forward
-    per_batch = 3 * 20                                                          # a batch has 20 sequences or so
-    return replace(recipe, rule="sft", prompts=1, group=2, sft_batches=round((rollouts + asked + learned) / per_batch))
+Outcomes = dict[str, c.Outcomes]
+"""Main or secondary outcome -> family -> values, before or after."""
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """A row of the table. expected: what the project set out to see."""
+class Place:
+    """Where one table is made, and how large: None is the published size. out: what is published, work: the runs."""
 
-    recipe: Callable[[], RLRecipe]
-    expected: str
-    seeds: tuple[int, ...] = (0,)
-    puzzle: str | None = None
+    model: str
+    out: Path
+    work: Path
+    iterations: int | None = None
+    per_kind: int | None = None
+    log: Callable[[str], None] = print
 
+    def run(self, name: str) -> Path:
+        return self.work / name
 
-RUNS: dict[str, Experiment] = {
-    "self-grpo": Experiment(r.self_grpo, "at least +8 points, interval above 0", (0, 1)),
-    "sft": Experiment(lambda: supervised(r.self_grpo()), "the control it must beat"),
-    "shuffled": Experiment(lambda: replace(r.self_grpo(), shuffled=True), "about 0"),
-    "oracle": Experiment(r.oracle, "the upper bound"),
-    "drawing-only": Experiment(lambda: replace(r.self_grpo(), answer_share=0.0), "this half alone"),
-    "answering-only": Experiment(lambda: replace(r.self_grpo(), draw_share=0.0), "this half alone"),
-    "hierarchical": Experiment(lambda: replace(r.self_grpo(), emphasis=1.5), "reported"),
-    "live-judge": Experiment(lambda: replace(r.self_grpo(), judge="live"), "reported"),
-    "grpo": Experiment(r.grpo, "reported"),
-    "sudoku": Experiment(r.sudoku, "at least +5 points of whole grids at 8 steps", puzzle="sudoku"),
-}  # fmt: skip
-SEARCHED = ("self-grpo",)
-"""Runs after which search at test time is measured too, as it is before any."""
+    def before(self, puzzle: str | None) -> Outcomes:
+        """What the checkpoint at the start can do."""
+        return measured(self.run("base") / f"{puzzle or 'drawings'}.json", lambda: measure(self, self.model, puzzle))
 
 
-def measure(pipeline: DiMOOPipeline, experiment: Experiment, per_kind: int | None) -> dict:
-    """Outcomes of one model: the main one prompt by prompt, for pairing, and what must not get worse."""
-    if experiment.puzzle:
-        return {"outcomes": c.puzzles(pipeline, experiment.puzzle, 6 * (per_kind or 40))}
-    outcomes, forwards = c.drawings(pipeline, per_kind)
-    return {"outcomes": outcomes, "forwards": forwards, "others": c.others(pipeline, per_kind)}
+def measure(place: Place, model: str | Path, puzzle: str | None) -> Outcomes:
+    """Outcomes of one model: `main` is what the run is for, the others are what must not get worse."""
+    pipeline, few = DiMOOPipeline.from_pretrained(model), place.per_kind
+    if puzzle:
+        return {"main": c.puzzles(pipeline, puzzle, 6 * (few or 40))}
+    return {
+        "main": c.drawings(pipeline, few)[0], "questions": c.questions(pipeline, few), "edits": c.edits(pipeline, few),
+    }  # fmt: skip
 
 
-def searches(pipeline: DiMOOPipeline, per_kind: int | None) -> dict:
-    """Best-of-N and hierarchical search, and plain drawings of as many steps as the latter has forwards."""
-    found = {}
-    for method, count in (("hierarchical", TRIES), ("best-of", TRIES // 4), ("best-of", TRIES)):
-        outcomes, forwards = c.drawings(pipeline, per_kind, best_of=count, search=method)
-        found[f"{method} {count}"] = {"scores": c.summary(outcomes), "forwards": forwards}
-    steps = round(found[f"hierarchical {TRIES}"]["forwards"])
-    outcomes, forwards = c.drawings(pipeline, per_kind, num_inference_steps=steps)
-    found[f"plain, {steps} steps"] = {"scores": c.summary(outcomes), "forwards": forwards}
+def searches(place: Place, model: str | Path) -> dict:
+    """Drawings by hierarchical search, and best-of and plain ones with as many forwards; one stream a prompt."""
+    pipeline, found = DiMOOPipeline.from_pretrained(model), {}
+
+    def draw(label: str, **settings) -> float:
+        outcomes, forwards = c.drawings(pipeline, place.per_kind, seeds=(0,), **settings)
+        found[label] = {"scores": c.summary(outcomes), "forwards": forwards}
+        place.log(f"{model}: {label}: {found[label]['scores']['mean']:.1%} with {forwards:.0f} forwards")
+        return forwards
+
+    steps = DRAWING["num_inference_steps"]
+    draw(f"none, {steps} steps")
+    budget = draw(f"hierarchical, {TRIES} tries", best_of=TRIES, search="hierarchical")
+    asked = [len(facts(caption.text)) for family in committed_facts(["t2i"])["t2i"].values() for caption in family]
+    tries = max(2, round(budget / (steps + float(np.mean(asked)))))
+    draw(f"best of {tries}", best_of=tries)
+    cells = pipeline.defaults.height * pipeline.defaults.width // pipeline.codec.images.ratio**2
+    draw("none, as many steps", num_inference_steps=min(round(budget), cells))
     return found
 
 
@@ -101,53 +102,87 @@ def once(path: Path, make: Callable[[], dict]) -> dict:
     return json.loads(path.read_text())
 
 
-def one(name: str, seed: int, model: str, out: Path, iterations: int | None, per_kind: int | None, log) -> dict:
-    """Train and measure one run; returns its row."""
-    experiment = RUNS[name]
-    folder = out / "runs" / f"{name}-{seed}"
-    before = once(out / "runs" / f"before-{experiment.puzzle or 'drawings'}.json",
-                  lambda: measure(DiMOOPipeline.from_pretrained(model), experiment, per_kind))  # fmt: skip
+def measured(path: Path, make: Callable[[], Outcomes]) -> Outcomes:
+    """Outcomes, made once."""
+    kept = once(path, make)
+    return {part: {family: np.array(x) for family, x in families.items()} for part, families in kept.items()}
 
-    def after() -> dict:
-        recipe = replace(experiment.recipe(), seed=seed)
-        recipe = recipe if iterations is None else replace(recipe, iterations=iterations)
-        pipeline = DiMOOPipeline.from_pretrained(model)
+
+def train(place: Place, name: str) -> None:
+    """One run of the table, trained and measured."""
+    experiment, folder = RUNS[name], place.run(name)
+    place.before(experiment.puzzle)
+
+    def after() -> Outcomes:
+        recipe = replace(experiment.recipe(), seed=experiment.seed)
+        recipe = recipe if place.iterations is None else replace(recipe, iterations=place.iterations)
+        pipeline = DiMOOPipeline.from_pretrained(place.model)
         mix = {"puzzle": 1.0} if experiment.puzzle else MIX
-        align(pipeline, recipe, folder, Rehearsal.of(pipeline, out / "runs", mix), log)
-        return measure(DiMOOPipeline.from_pretrained(folder / "checkpoint"), experiment, per_kind)
+        align(pipeline, recipe, folder, Rehearsal.of(pipeline, place.work, mix), place.log)
+        return measure(place, folder / "checkpoint", experiment.puzzle)
 
-    measured = once(folder / "after.json", after)
-    outcomes = [{family: np.array(x) for family, x in m["outcomes"].items()} for m in (before, measured)]
-    return {
-        "run": name, "seed": seed, "expected": experiment.expected, "before": c.summary(outcomes[0]),
-        "after": c.summary(outcomes[1]), "difference": asdict(c.paired(*outcomes)),
-        "others_before": before.get("others", {}), "others_after": measured.get("others", {}),
-    }  # fmt: skip
+    measured(folder / "after.json", after)
+
+
+def rows(place: Place) -> list[dict]:
+    """A row for each run: what is measured is compared, the rest says that it is not."""
+    made = []
+    for name, experiment in RUNS.items():
+        row = {"run": name, "expected": experiment.expected}
+        done = place.run(name) / "after.json"
+        if done.exists():
+            before, after = place.before(experiment.puzzle), measured(done, dict)
+            row |= {"before": c.summary(before["main"]), "after": c.summary(after["main"])}
+            row["difference"] = {part: vars(c.paired(before[part], after[part])) for part in after}
+        if done.exists() or not experiment.extra:
+            made.append(row)
+    return made
+
+
+def search(place: Place) -> None:
+    """Search with every model of SEARCHED that is there."""
+    for name in SEARCHED:
+        model = place.model if name == "base" else place.run(name) / "checkpoint"
+        if name == "base" or (place.run(name) / "after.json").exists():
+            once(place.run(name) / "search.json", lambda model=model: searches(place, model))
+
+
+def publish(place: Place) -> None:
+    """The files of the table, from what there is."""
+    found = {name: place.run(name) / "search.json" for name in SEARCHED}
+    made = {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
+    judge = place.run("base") / "judge.json"
+    write_table(place.out, place.model, rows(place), made, json.loads(judge.read_text()) if judge.exists() else {})
+    draw_curves(place.out, {name: place.run(name) / "log.jsonl" for name in RUNS})
+
+
+def base(place: Place) -> None:
+    """Whether there is room, and whether the start sees enough to judge: says so, and goes on."""
+    mean = c.summary(place.before(None)["main"])["mean"]
+    place.log(f"the start draws {mean:.1%} right" + ("" if ROOM[0] <= mean <= ROOM[1] else
+              f", which is not in {ROOM[0]:.0%} to {ROOM[1]:.0%}: a gain may be hard to see"))  # fmt: skip
+    said = once(place.run("base") / "judge.json",
+                lambda: c.reading(DiMOOPipeline.from_pretrained(place.model), place.per_kind))  # fmt: skip
+    place.log("right choices, asked by: " + ", ".join(f"{name} {share:.1%}" for name, share in said.items()))
 
 
 def main(given: list[str] | None = None) -> None:
+    steps = {"base": base, **{name: lambda place, name=name: train(place, name) for name in RUNS}, "search": search}
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--model", required=True, help="the checkpoint to start from")
-    asked.add_argument("--out", type=Path, default=OUT)
-    asked.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
+    asked.add_argument("--out", type=Path, default=OUT, help=f"of table, numbers and curves (default: {OUT})")
+    asked.add_argument("--work", type=Path, default=WORK, help=f"of the runs (default: {WORK})")
+    asked.add_argument("--only", nargs="+", choices=steps, metavar="NAME", help=f"some of: {', '.join(steps)}",
+                       default=[name for name in steps if name not in RUNS or not RUNS[name].extra])  # fmt: skip
     asked.add_argument("--iterations", type=int, help="rounds of each run (default: the recipe's)")
     asked.add_argument("--per-kind", type=int, help="held-out prompts a family (default: all 40)")
     args = asked.parse_args(given)
-    rows = []
+    say = partial(print, flush=True)
+    place = Place(args.model, args.out, args.work, args.iterations, args.per_kind, say)
     for name in args.only:
-        for seed in RUNS[name].seeds:
-            rows.append(one(name, seed, args.model, args.out, args.iterations, args.per_kind, print))
-            print(f"{name} seed {seed}: {rows[-1]['difference']}", flush=True)
-    before = once(args.out / "runs" / "search-before.json",
-                  lambda: searches(DiMOOPipeline.from_pretrained(args.model), args.per_kind))  # fmt: skip
-    search = {"before": before}
-    for name in (name for name in SEARCHED if name in args.only):
-        trained = args.out / "runs" / f"{name}-0" / "checkpoint"
-        search[f"after {name}"] = once(args.out / "runs" / f"search-{name}.json",
-                                       lambda folder=trained: searches(DiMOOPipeline.from_pretrained(folder),
-                                                                       args.per_kind))  # fmt: skip
-    write_table(args.out, args.model, rows, search)
-    draw_curves(args.out)
+        place.log(f"--- {name}")
+        steps[name](place)
+        publish(place)
 
 
 if __name__ == "__main__":

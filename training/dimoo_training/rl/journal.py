@@ -61,7 +61,9 @@ def reward_numbers(rewards: Tensor, parts: dict[str, Tensor], measured: Tensor |
         "ties": 1 - spread(rewards).float().mean(), **{f"reward/{part}": x.mean() for part, x in parts.items()},
     }  # fmt: skip
     if measured is not None:
-        numbers |= {name: measured.mean(), f"{name}_auc": auc(rewards.flatten(), measured > 0.5)}
+        right = measured > 0.5
+        numbers |= {name: measured.mean(), f"{name}_auc": auc(rewards.flatten(), right)}
+        numbers |= {f"{name}_auc/{part}": auc(x, right) for part, x in parts.items()} if len(parts) > 1 else {}
     return {key: float(value) for key, value in numbers.items()}
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dimoo.canvas import Canvas, Sequences
+from dimoo.guidance import active
 from dimoo_training.rl.objectives import noise_levels
 from dimoo_training.rl.rollout import Rollout, Sampler
 
@@ -96,14 +97,14 @@ def join(parts: Sequence[Moves]) -> Moves:
 def trajectory(rollout: Rollout, steps: Sequence[int], rng: np.random.Generator) -> Moves:
     """The stored states themselves at the chosen steps (Self-GRPO; CJ-GRPO; TraceRL): nothing is approximated but
     the order of commits, which counts as given."""
-    parts = []
-    for number in steps:
-        s = rollout.states[number]
-        parts.append(moves_of(
-            rollout.canvas, rollout.guider.branches, s.ids, s.rows, s.valid, s.chosen, rollout.sampler, s.weights,
-            s.log_p,
-        ))  # fmt: skip
-    return join(parts)
+    states = [rollout.states[number] for number in steps]
+    n = max(active(s.weights.tolist()) for s in states)                         # branches that were computed
+    return join([
+        moves_of(
+            rollout.canvas, rollout.guider.branches[:n], s.ids, s.rows, s.valid, s.chosen, rollout.sampler,
+            s.weights[:n], s.log_p,
+        ) for s in states
+    ])  # fmt: skip
 
 
 def random_mask(rollout: Rollout, steps: Sequence[int], rng: np.random.Generator) -> Moves:
@@ -145,5 +146,6 @@ def _noised(rollout: Rollout, count: Callable[[int], int], rng: np.random.Genera
     chosen = canvas.ids.gather(1, at)
     real = real & (chosen != canvas.vocab.mask)                                 # a text that ended early keeps masks
     ids = canvas.ids.scatter(1, at, torch.where(real, canvas.vocab.mask, chosen))
-    branches, weights = rollout.guider.branches, rollout.states[0].weights
-    return moves_of(canvas, branches, ids, at, real, chosen, rollout.sampler, weights)
+    weights = rollout.states[0].weights
+    n = active(weights.tolist())
+    return moves_of(canvas, rollout.guider.branches[:n], ids, at, real, chosen, rollout.sampler, weights[:n])

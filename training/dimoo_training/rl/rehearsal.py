@@ -12,11 +12,12 @@ from torch import Tensor
 from dimoo.pipeline import DiMOOPipeline
 from dimoo_training.examples import ExampleMaker
 from dimoo_training.picture_tasks import draw_from
+from dimoo_training.pictures import kept_book
 from dimoo_training.recipes import SFTRecipe
-from dimoo_training.sft import open_book
+from dimoo_training.world.scene import SIDE_PX
 
 BOOK = {"draw": 3000, "full": 300, "edit": 1500, "dense": 200, "control": 200, "subject": 200, "style": 200}
-SHAPES = {"draw": (28, 100), "edit": (12, 172), "answer": (12, 184), "puzzle": (24, 76)}
+SHAPES = {"draw": (28, 100), "edit": (12, 172), "answer": (12, 216), "puzzle": (24, 76)}
 """Kind -> examples and tokens of a batch."""
 MIX = {"draw": 3.0, "edit": 3.0, "answer": 3.0, "puzzle": 1.0}
 
@@ -33,9 +34,11 @@ class Rehearsal:
         cls, pipeline: DiMOOPipeline, folder: Path, mix: Mapping[str, float] | None = None, seed: int = 0
     ) -> Rehearsal:
         """From a book of pictures in `folder`, made when it is not there (a few minutes)."""
-        recipe = SFTRecipe(books={"full": BOOK}, seed=seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        book = open_book(folder / "pictures-full.pkl", "full", recipe, pipeline.vqvae)
+        scale = pipeline.defaults.height // SIDE_PX
+        recipe = SFTRecipe(books={"full": BOOK}, seed=seed, scale=scale)
+        codebook = pipeline.vqvae.quantize.embedding.weight.detach().cpu().float()
+        path = folder / "pictures-full.pkl"
+        book = kept_book(path, "full", recipe, codebook, lambda: pipeline.codec.images)
         text = pipeline.codec.text
         return cls(ExampleMaker(text, text.vocab, {"full": book}), mix or MIX)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dimoo.canvas import Canvas, Update
 from dimoo.guidance import Guider
-from dimoo.ops import combine
+from dimoo.ops import combine, gather_rows
 from dimoo.sampling import Scheduler, Step, denoise
 from dimoo.settings import Settings
 from dimoo.tasks import Task
@@ -98,12 +98,23 @@ def entropy(log_p: Tensor) -> Tensor:
     return -(log_p.exp() * log_p.clamp_min(-1e4)).sum(-1)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A step as it was decided: the ids (B, T) before it, and of the tokens it means to write, (B, U) each: places
+    among the rows asked for, log-probabilities, entropies. Only these rows get a softmax: most are not written yet."""
+
+    before: Tensor
+    places: Tensor
+    log_p: Tensor
+    entropy: Tensor
+
+
 class Recorder:
     """A scheduler that decides as the one inside and remembers what it was shown."""
 
     def __init__(self, scheduler: Scheduler, sampler: Sampler):
         self.scheduler, self.sampler = scheduler, sampler
-        self.seen: list[tuple[Tensor, Update, Tensor, Tensor]] = []
+        self.seen: list[Seen] = []
 
     def timetable(self, canvas: Canvas, window):
         return self.scheduler.timetable(canvas, window)
@@ -115,20 +126,21 @@ class Recorder:
         """`Scheduler.step`."""
         before = canvas.ids.clone()
         update = self.scheduler.step(logits, canvas, rows, valid, timetable, step, draw, weights)
-        log_p = self.sampler.log_softmax(combine(logits, weights))                                # (B, M, K)
-        chosen = (update.ids - canvas.columns.start)[..., None]
-        self.seen.append((before, update, log_p.gather(-1, chosen)[..., 0], entropy(log_p)))
+        most = max(1, int(update.write.sum(1).max()))
+        places = update.write.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]     # (B, U)
+        log_p = self.sampler.log_softmax(gather_rows(combine(logits, weights), places))                  # (B, U, K)
+        chosen = (update.ids.gather(1, places) - canvas.columns.start)[..., None]
+        self.seen.append(Seen(before, places, log_p.gather(-1, chosen)[..., 0], entropy(log_p)))
         return update
 
 
 def roll_out(
-    denoiser, codec, tasks: Sequence[Task], group: int, settings: Settings, seed: int, index: int = 0,
-    scheduler: Scheduler | None = None,
-) -> Rollout:  # fmt: skip
+    denoiser, codec, tasks: Sequence[Task], group: int, settings: Settings, seed: int, index: int = 0
+) -> Rollout:
     """`group` answers of each task, as one batch; sample k has the random stream (seed, index + k).
 
     Args:
-        settings: filled, see `Settings.filled`. scheduler: instead of the settings' own.
+        settings: filled, see `Settings.filled`.
 
     Raises:
         ValueError: settings under which a token's probability could not be read again.
@@ -138,14 +150,14 @@ def roll_out(
     rows = [row for task in tasks for row in [task.prepare(codec)] * group]
     seeds = [(seed, index + k) for k in range(len(rows))]
     canvas = Canvas(rows, codec.vocab, seeds, denoiser.device)
-    scheduler, guider = scheduler or settings.scheduler(), settings.guider()
+    scheduler, guider = settings.scheduler(), settings.guider()
     sampler = Sampler.of(scheduler, canvas)
     recorder, states = Recorder(scheduler, sampler), []
     blocks = settings.blocks(kind)
 
     def remember(step: Step) -> None:
         weights = torch.tensor(guider.weights(step.number / settings.num_inference_steps), device=denoiser.device)
-        states.append(_state(step, *recorder.seen.pop(), weights))
+        states.append(_state(step, recorder.seen.pop(), weights))
 
     denoise(
         canvas, denoiser, scheduler=recorder, guider=guider, blocks=blocks, stop=settings.stop(kind), on_step=remember
@@ -165,15 +177,11 @@ def check(settings: Settings) -> None:
             raise ValueError(f"rollouts need {name}={wanted!r}, got {value!r}: probabilities could not be read again")
 
 
-def _state(step: Step, before: Tensor, update: Update, log_p: Tensor, entropies: Tensor, weights: Tensor) -> State:
-    """What was written, written tokens first, without the columns that no sample uses."""
-    most = max(1, int(update.write.sum(1).max()))
-    order = update.write.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
-    rows, chosen, valid, log_p, spread = (
-        x.gather(1, order) for x in (update.rows, update.ids, update.write, log_p, entropies)
-    )
-    mean = spread.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp_min(1)
-    return State(step.tick, before, rows, chosen, valid, log_p.masked_fill(~valid, 0), mean, weights)
+def _state(step: Step, seen: Seen, weights: Tensor) -> State:
+    """What was written, and where that was allowed, written tokens first."""
+    rows, chosen, valid = (x.gather(1, seen.places) for x in (step.update.rows, step.update.ids, step.update.write))
+    mean = seen.entropy.masked_fill(~valid, 0).sum(1) / valid.sum(1).clamp_min(1)
+    return State(step.tick, seen.before, rows, chosen, valid, seen.log_p.masked_fill(~valid, 0), mean, weights)
 
 
 def _leave(state: State) -> State:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
+from accelerate import PartialState
 from accelerate.utils import gather_object
+from torch import Tensor
 
+from dimoo.model import LLaDAForMultiModalGeneration
 from dimoo.pipeline import DiMOOPipeline
 from dimoo_training.ema import EMA
-from dimoo_training.rl.adapters import Adam, Trained, merged
+from dimoo_training.rl.adapters import Adam, Trained, adapt
 from dimoo_training.rl.subjects import Curriculum
-from dimoo_training.state import load_state, save_state
+from dimoo_training.state import load_state, replace_folder, save_state
+
+STATE = "state.pt"
 
 
 class AlignmentRun:
@@ -32,51 +35,57 @@ class AlignmentRun:
         heard = gather_object(list(zip(kinds, rewards, strict=True)))
         self.curriculum.hear([kind for kind, _ in heard], [reward for _, reward in heard])
 
-    def save(self, path: Path) -> None:
-        save_state(path, {
+    def save(self, out: Path) -> None:
+        """Called in every process."""
+        if not PartialState().is_main_process:
+            return
+        save_state(out / STATE, {
             "trained": self.trained.state_dict(), "ema": self.ema.shadow, "optimiser": self.optimiser.state_dict(),
             "step": self.step, "success": self.curriculum.success,
         })  # fmt: skip
 
-    def restore(self, path: Path) -> None:
-        """Raises ValueError for the state of a run that trained other parameters."""
-        state = load_state(path)
+    def restore(self, out: Path) -> None:
+        """From what `save` left in `out`, if anything. ValueError for a run that trained other parameters."""
+        if not (out / STATE).exists():
+            return
+        state = load_state(out / STATE)
         self.trained.load_state_dict(state["trained"])
         self.ema.shadow, self.step = state["ema"], state["step"]
         self.optimiser.load_state_dict(state["optimiser"])
         self.curriculum.success = state["success"]
 
 
+@dataclass
 class Saver:
-    """Writes out/state.pt now and then; `write_checkpoint` is called with the averaged weights in the model."""
+    """Writes the state, and the checkpoint from the averaged weights (None in processes that do not write)."""
 
-    def __init__(self, run: AlignmentRun, path: Path, accelerator: Accelerator, write_checkpoint: Callable[[], None]):
-        self.run, self.path, self.accelerator, self.write_checkpoint = run, path, accelerator, write_checkpoint
-        self.saved = time.time()
-
-    def save_if_due(self, seconds: float) -> None:
-        if time.time() - self.saved > seconds:
-            self.save()
+    run: AlignmentRun
+    out: Path
+    weights: Callable[[], dict[str, Tensor] | None]
+    write_checkpoint: Callable[[dict[str, Tensor]], None]
 
     def save(self) -> None:
-        if self.accelerator.is_main_process:
-            self.run.save(self.path)
-            with self.run.ema.swapped_into(self.run.trained):
-                self.write_checkpoint()
-        self.accelerator.wait_for_everyone()
-        self.saved = time.time()
+        """Called in every process."""
+        self.run.save(self.out)
+        with self.run.ema.swapped_into(self.run.trained):
+            weights = self.weights()
+            if weights is not None:
+                self.write_checkpoint(weights)
+        PartialState().wait_for_everyone()
 
 
-def export(pipeline: DiMOOPipeline, adapted, folder: Path) -> None:
-    """The whole checkpoint as bfloat16, adapters merged; written aside, then renamed."""
-    model = merged(adapted) if adapted is not None else copy.deepcopy(pipeline.model)
+def export(pipeline: DiMOOPipeline, rank: int | None, weights: dict[str, Tensor], folder: Path) -> None:
+    """The whole checkpoint as bfloat16, adapters of `rank` merged; written aside, then renamed."""
+    with torch.device("meta"):
+        model = LLaDAForMultiModalGeneration(pipeline.model.config)
+    adapted = adapt(model, rank, empty=True) if rank else None
+    copies = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}     # merging is in place
+    model.load_state_dict(copies, assign=True)
+    if adapted is not None:
+        model = adapted.merge_and_unload()
     parts = DiMOOPipeline(model.eval().to(torch.bfloat16), pipeline.tokenizer, pipeline.vqvae)
     parts.set_defaults(pipeline.defaults)
-    aside, old = folder.with_name(folder.name + ".part"), folder.with_name(folder.name + ".old")
-    for path in (aside, old):
-        shutil.rmtree(path, ignore_errors=True)
+    aside = folder.with_name(folder.name + ".part")
+    shutil.rmtree(aside, ignore_errors=True)
     parts.save_pretrained(aside)
-    if folder.exists():
-        folder.rename(old)
-    aside.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    replace_folder(aside, folder)

@@ -55,12 +55,13 @@ class Drawings:
     """Captions of the small world, with questions that follow from them.
 
     count: questions a prompt. limit: a question is left out when the judge answers it without the picture with at
-    least this probability; None: none is.
+    least this probability; None: none is. spare: so many more are thought of.
     """
 
     world: w.World = field(default_factory=lambda: w.WORLDS["full"])
     kinds: tuple[str, ...] = FAMILIES
-    count: int = 4
+    count: int = 6
+    spare: int = 4
     limit: float | None = 0.9
     part, measure = "image", "oracle"
 
@@ -72,7 +73,7 @@ class Drawings:
 
     def request(self, caption: w.Caption, judge: Judge, defaults: Defaults, rng: np.random.Generator) -> Request:
         task = TextToImage(caption.text, defaults.height, defaults.width)
-        spare = questions(caption.claim, self.world, 2 * self.count, rng)
+        spare = questions(caption.claim, self.world, self.count + self.spare, rng)
         kept = self.unknown(spare, judge, task) if self.limit is not None else spare
         return Request(task, caption.family, caption, tuple(kept[: self.count]))
 

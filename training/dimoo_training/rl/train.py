@@ -24,8 +24,10 @@ The oracle's opinion of every round is logged and never used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,65 +38,69 @@ from torch import nn
 
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.resolve import resolve
-from dimoo.sampling import EarlyRejection
 from dimoo.settings import Settings
 from dimoo_training.optimiser import warmup_then_decay
 from dimoo_training.rl import journal as j
 from dimoo_training.rl.adapters import Adam, PartNorms, Trained, WithoutAdapters, adapt, frozen_copy
-from dimoo_training.rl.context import Context, Round
+from dimoo_training.rl.context import Context, Piece, Pieces, Round
 from dimoo_training.rl.judge import Judge
-from dimoo_training.rl.likelihood import Learner
+from dimoo_training.rl.placement import replicated, sharded
 from dimoo_training.rl.recipes import RLRecipe
 from dimoo_training.rl.rewards import REWARDS, Samples, total
 from dimoo_training.rl.rollout import check, roll_out
 from dimoo_training.rl.state import AlignmentRun, Saver, export
 from dimoo_training.rl.subjects import SUBJECTS, Request, Subject, as_tensor, grouped
 from dimoo_training.rl.updates import RULES
+from dimoo_training.sft import Clock as Due
 from dimoo_training.sft import NotFinite
 
 
 def align(
     pipeline: DiMOOPipeline, recipe: RLRecipe, out: Path, supervised=None, log: Callable[[str], None] = print
 ) -> DiMOOPipeline:
-    """Run `recipe` on the pipeline's model, from `out/state.pt` on when it is there; returns the pipeline, trained.
+    """Run `recipe` on the pipeline's model, from the state in `out` on when there is one; returns it, trained.
 
-    `supervised(rng) -> batch` gives batches to rehearse with. Writes out/state.pt and out/checkpoint every few
-    minutes, out/log.jsonl, out/tensorboard and out/sheets. Works in one process or under `accelerate launch`.
+    `supervised(rng) -> batch` gives batches to rehearse with. Writes the state and out/checkpoint every few minutes,
+    out/log.jsonl, out/tensorboard and out/sheets. Works in one process or under `accelerate launch`.
 
     Raises ValueError for a recipe that cannot be, NotFinite for a loss that is no number.
     """
     out.mkdir(parents=True, exist_ok=True)
     accelerator = Accelerator(mixed_precision=recipe.precision, cpu=not torch.cuda.is_available())
     main, rank, count = accelerator.is_main_process, accelerator.process_index, accelerator.num_processes
-    state = out / "state.pt"
     subject: Subject = made(resolve(recipe.subject, SUBJECTS, "subject"))
     policy = Policy.of(pipeline, recipe, subject, accelerator.device)
-    learner = accelerator.prepare(Learner(pipeline.model))
-    context = Context(recipe, learner, pipeline.model, policy.reference, subject.part, supervised, drop=count == 1)
+    place = sharded if recipe.shards and count > 1 else replicated
+    placed = place(pipeline.model, policy.reference, recipe, accelerator)
+    most = partial(largest, accelerator) if count > 1 else int
+    context = Context(recipe, placed.learner, pipeline.model, policy.reference, subject.part, supervised, most)
     rule = resolve(recipe.rule, RULES, "rule")(context)
     trained = Trained(pipeline.model)
-    run = AlignmentRun(trained, Adam(trained, recipe.lr), recipe.ema, subject.kinds)
-    if state.exists():
-        run.restore(state)
-    saver = Saver(run, state, accelerator, lambda: export(pipeline, policy.adapted, out / "checkpoint"))
+    run = placed.Run(trained, Adam(trained, recipe.lr), recipe.ema, subject.kinds)
+    run.restore(out)
+    saver = Saver(run, out, placed.weights, lambda weights: export(pipeline, recipe.lora, weights, out / "checkpoint"))
+    due = Due(recipe.save_every_seconds, accelerator)
     norms = PartNorms(run.optimiser.parameters) if recipe.norms_by_part else None
     journal = j.Journal(out, run.step, recipe.iterations, log) if main else None
     clock = j.Clock()
     while run.step < recipe.iterations:
         rng = np.random.default_rng([recipe.seed, run.step, rank])              # of this round: resuming is a counter
-        with clock("rollout"):
-            requests = subject.draw(recipe.prompts, run.curriculum.mix(), policy.judge, pipeline.defaults, rng)
-            rollout = policy.roll_out(requests, (run.step * count + rank) * recipe.prompts * recipe.group)
-        with clock("reward"):
-            samples = Samples.of(rollout, requests, pipeline.codec, policy.judge, recipe.options)
-            rewards, parts = total(samples, recipe.rewards)
-            measured = as_tensor(REWARDS[subject.measure](samples)) if subject.measure else None
-            if recipe.shuffled:
-                rewards = rewards[torch.from_numpy(rng.permutation(len(rewards)))]
-        numbers = j.reward_numbers(grouped(rewards, recipe.group), parts, measured, subject.measure)
+        with placed.gathered(), accelerator.autocast():
+            with clock("rollout"):
+                requests = subject.draw(recipe.prompts, run.curriculum.mix(), policy.judge, pipeline.defaults, rng)
+                rollout = policy.roll_out(requests, (run.step * count + rank) * recipe.prompts * recipe.group)
+            with clock("reward"):
+                samples = Samples.of(rollout, requests, pipeline.codec, policy.judge, recipe.options)
+                rewards, parts = total(samples, recipe.rewards)
+                measured = as_tensor(REWARDS[subject.measure](samples)) if subject.measure else None
+                if recipe.shuffled:
+                    rewards = rewards[torch.from_numpy(rng.permutation(len(rewards)))]
+            with clock("update"):
+                round = Round(rollout, samples, grouped(rewards, recipe.group), rng)
+                steps = list(rule.steps(round))                 # what is read from the policy as it sampled
+        numbers = j.reward_numbers(round.rewards, parts, measured, subject.measure)
         with clock("update"):
-            round = Round(rollout, samples, grouped(rewards, recipe.group), rng)
-            norm = update(rule, round, run, recipe, accelerator, norms)
+            norm = update(steps, round, run, recipe, accelerator, norms)
         numbers |= j.entropy_numbers(rollout) | context.ledger.take() | {"grad_norm": norm} | clock.take()
         numbers |= {f"grad_norm/{part}": x for part, x in norms.take().items()} if norms else {}
         run.hear([request.kind for request in samples.requests], rewards.tolist())
@@ -105,7 +111,8 @@ def align(
             journal.write(run.step, j.mean_over_processes(everyone))
             if run.step % recipe.sheet_every == 0:
                 j.save_sheet(out, run.step, samples, subject.part, rewards, measured)
-        saver.save_if_due(recipe.save_every_seconds)
+        if due.rings():
+            saver.save()
     saver.save()
     if main:
         journal.close()
@@ -113,11 +120,14 @@ def align(
     return pipeline
 
 
-def update(rule, round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator: Accelerator, norms) -> float:
+def update(
+    steps: list[Pieces], round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator: Accelerator,
+    norms: PartNorms | None,
+) -> float:  # fmt: skip
     """The optimiser steps of one round; returns the largest gradient norm. Raises NotFinite before a bad step."""
     scale, largest = warmup_then_decay(run.step / recipe.iterations, recipe.warmup, decay=0.2), 0.0
-    for pieces in rule.steps(round):
-        for piece in pieces:
+    for pieces in steps:
+        for piece in within(accelerator.autocast, pieces):
             if not torch.isfinite(piece.loss):
                 prompts = [request.truth for request in round.samples.requests[:: recipe.group]]
                 raise NotFinite(
@@ -132,6 +142,21 @@ def update(rule, round: Round, run: AlignmentRun, recipe: RLRecipe, accelerator:
     return largest
 
 
+def within(context: Callable[[], AbstractContextManager], items: Iterator[Piece]) -> Iterator[Piece]:
+    """The items, each made inside a context of its own: autocast forgets its casts before the weights change."""
+    while True:
+        with context():
+            item = next(items, None)
+        if item is None:
+            return
+        yield item
+
+
+def largest(accelerator: Accelerator, number: int) -> int:
+    """Of a number over all processes."""
+    return int(accelerator.gather(torch.tensor([number], device=accelerator.device)).max())
+
+
 @dataclass
 class Policy:
     """The model that is trained, as it was at the start, and who judges."""
@@ -141,31 +166,28 @@ class Policy:
     settings: Settings
     reference: nn.Module
     judge: Judge
-    adapted: nn.Module | None
 
     @classmethod
     def of(cls, pipeline: DiMOOPipeline, recipe: RLRecipe, subject: Subject, device: torch.device) -> Policy:
+        torch.manual_seed(recipe.seed)                                          # of new adapters
         model = pipeline.model.to(device).train()
         adapted = adapt(model, recipe.lora) if recipe.lora else None
         reference = WithoutAdapters(adapted) if adapted else frozen_copy(model)
         if recipe.checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         judges = {"frozen": reference, "live": model}
-        judge = Judge(resolve(recipe.judge, judges, "judge"), pipeline.codec)
+        judge = Judge(resolve(recipe.judge, judges, "judge"), pipeline.codec, recipe.ask)
         kinds = {"image": "draw", "text": "text"}
         settings = Settings(**recipe.settings).filled(pipeline.defaults, kinds[subject.part])
         check(settings)
-        return cls(pipeline, recipe, settings, reference, judge, adapted)
+        return cls(pipeline, recipe, settings, reference, judge)
 
     def roll_out(self, requests: list[Request], index: int):
         """Groups of answers to the requests, as one batch."""
-        scheduler = self.settings.scheduler()
-        if self.recipe.reject is not None:
-            scheduler = replace(scheduler, reject=EarlyRejection(self.recipe.reject, ramp="doubling"))
+        tasks = [request.task for request in requests]
         return roll_out(
-            self.pipeline.model, self.pipeline.codec, [request.task for request in requests], self.recipe.group,
-            self.settings, self.recipe.seed, index, scheduler,
-        )  # fmt: skip
+            self.pipeline.model, self.pipeline.codec, tasks, self.recipe.group, self.settings, self.recipe.seed, index
+        )
 
 
 def made(variant):

@@ -7,9 +7,10 @@ Everything that needs the policy as it sampled is computed before the first piec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,10 +18,9 @@ from dimoo.canvas import Canvas
 from dimoo.verify import Reading, reading_row
 from dimoo_training.rl import objectives as o
 from dimoo_training.rl.context import Context, Ledger, Piece, Pieces, Round
-from dimoo_training.rl.judge import Judge, letter_ids, right_places
+from dimoo_training.rl.judge import Judge, right_places
 from dimoo_training.rl.likelihood import frozen_log_probabilities
 from dimoo_training.rl.moves import Moves, moves_of
-from dimoo_training.rl.rewards import Samples
 from dimoo_training.rl.rollout import Sampler
 from dimoo_training.rl.subjects import grouped, image_part, letters_right
 
@@ -50,40 +50,39 @@ class SelfGRPO:
         moves = c.moves(round)
         each = weights.flatten().to(moves.sample.device)[moves.sample]                      # (Q,)
         each = each / (len(moves) / weights.numel() * len(weights))                         # mean over steps, prompts
-        moves, each = kept(moves, each, c.drop)
+        moves, each = c.kept(moves, each)
         token_weights = c.token_weights(round, moves)
-        for number, part in enumerate(moves.split(recipe.micro_batch)):
-            here = slice(number * recipe.micro_batch, number * recipe.micro_batch + len(part))
+        for here, part in parts(moves, recipe.micro_batch):
             log_p = c.learner(part)
             note_gap(c.ledger, log_p, part)
             extra = None if token_weights is None else token_weights[here]
             loss = recipe.draw_share * o.self_grpo(log_p, part.valid, each[here], extra)
-            yield Piece(c.part, loss + c.kl(log_p, part, c.beta, c.part).sum() / len(moves), part.ids)
+            yield Piece(c.part, loss + c.kl(log_p, part, each[here], c.beta, c.part) / len(moves), part.ids)
 
     def answers(self, round: Round, weights: Tensor) -> tuple[Moves, Tensor]:
-        """Moves that say the right letter, and their weights: w_g over the number of a picture's gated answers."""
+        """Moves that say the right choice, and their weights: w_g over the number of a picture's gated answers."""
         c, samples = self.context, round.samples
-        owners = torch.tensor([k for k, _ in samples.asked])
-        images = [image_part(samples.answers[k]) for k, _ in samples.asked]
-        asked = [question for _, question in samples.asked]
-        said = Judge(c.network, samples.codec).probabilities(asked, images)                 # the live model
-        right = letters_right(said, right_places(asked))[1]
-        gated = o.gate(right, owners, round.rewards)
-        c.ledger.note("answers_right_live", right)
-        c.ledger.note("answers_kept", gated)
-        count = torch.bincount(owners[gated], minlength=len(samples)).clamp_min(1)
-        each = gated * weights.flatten()[owners] / count[owners] / len(weights)
-        moves = answer_moves(samples, asked, images, c.network.device)
-        return kept(moves, each.to(moves.sample.device), c.drop)
+        every = torch.tensor([k for k, _ in samples.asked])
+        open_ = o.gate(weights.flatten()[every] > 0, every, round.rewards)                  # asked of the live model
+        some = a_few(open_, every, c.recipe.answered, round.rng)
+        owners, images = every[some], [image_part(samples.answers[samples.asked[k][0]]) for k in some]
+        asked = [samples.asked[k][1] for k in some]
+        judge = replace(samples.judge, network=c.network)
+        said = judge.probabilities(asked, images)
+        right = letters_right(said, right_places(asked))[1] & open_[some]
+        c.ledger.note("answers_kept", right)
+        count = torch.bincount(owners[right], minlength=len(samples)).clamp_min(1)
+        each = right * weights.flatten()[owners] / count[owners] / len(weights)
+        moves = answer_moves(judge, asked, images, c.network.device)
+        return c.kept(moves, each.to(moves.sample.device))
 
     def answer(self, moves: Moves, each: Tensor) -> Pieces:
         c, recipe = self.context, self.context.recipe
-        for number, part in enumerate(moves.split(recipe.micro_batch)):
-            here = slice(number * recipe.micro_batch, number * recipe.micro_batch + len(part))
+        for here, part in parts(moves, recipe.micro_batch):
             log_p = c.learner(part)
             loss = recipe.answer_share * o.self_grpo(log_p, part.valid, each[here])
-            kl = c.kl(log_p, part, recipe.beta_text, "answer") * (each[here] > 0)       # of what the model would say
-            yield Piece("answer", loss + kl.sum() / len(moves), part.ids)
+            kl = c.kl(log_p, part, each[here], recipe.beta_text, "answer")              # of what the model would say
+            yield Piece("answer", loss + kl / len(moves), part.ids)
 
 
 @dataclass
@@ -104,7 +103,7 @@ class GRPO:
         c = self.context
         moves = c.moves(round)
         gain = gains.to(moves.sample.device)[moves.sample] / len(moves)
-        moves, gain = kept(moves, gain, c.drop)
+        moves, gain = c.kept(moves, gain)
         old = moves.old
         if old is None:
             old = frozen_log_probabilities(c.network, moves, c.recipe.micro_batch)
@@ -113,14 +112,13 @@ class GRPO:
     def pieces(self, round: Round, moves: Moves, old: Tensor, gain: Tensor) -> Pieces:
         c, recipe = self.context, self.context.recipe
         token_weights = c.token_weights(round, moves)
-        for number, part in enumerate(moves.split(recipe.micro_batch)):
-            here = slice(number * recipe.micro_batch, number * recipe.micro_batch + len(part))
+        for here, part in parts(moves, recipe.micro_batch):
             log_p = c.learner(part)
             note_gap(c.ledger, log_p, part, old[here])
             extra = None if token_weights is None else token_weights[here]
             losses, clipped = o.grpo(log_p, old[here], part.valid, gain[here], recipe.clip, extra, recipe.level)
             c.ledger.note("clipped", clipped)
-            yield Piece(c.part, losses.sum() + c.kl(log_p, part, c.beta, c.part).sum() / len(moves), part.ids)
+            yield Piece(c.part, losses.sum() + c.kl(log_p, part, gain[here], c.beta, c.part) / len(moves), part.ids)
         yield from c.rehearsal(round.rng)
 
 
@@ -137,7 +135,7 @@ class DPO:
         c, recipe = self.context, self.context.recipe
         moves = c.moves(round)
         length = round.rollout.canvas.start.sum(1).to(moves.sample.device)                  # (B,)
-        pairs = pairs_of(round.rewards, c.drop)
+        pairs = pairs_of(round.rewards, c.most)
         for better, worse, weight in pairs:
             part = moves.take(torch.cat([(moves.sample == k).nonzero()[:, 0] for k in (better, worse)]))
             both = (c.learner(part), frozen_log_probabilities(c.reference, part, len(part)))
@@ -164,13 +162,19 @@ RULES = {"self-grpo": SelfGRPO, "grpo": GRPO, "dpo": DPO, "sft": Supervised}
 """Name -> rule, built with its context."""
 
 
-def kept(moves: Moves, weight: Tensor, drop: bool) -> tuple[Moves, Tensor]:
-    """Without the moves of weight 0. None may be left: a round without a difference must not move anything, and Adam
-    would make steps of full size from the rounding errors of a KL that is 0."""
-    if not drop or bool((weight != 0).all()):
-        return moves, weight
-    index = weight.nonzero()[:, 0]
-    return moves.take(index), weight[index]
+def parts(moves: Moves, size: int) -> Iterator[tuple[slice, Moves]]:
+    """Micro-batches, and where they are."""
+    for number, part in enumerate(moves.split(size)):
+        yield slice(number * size, number * size + len(part)), part
+
+
+def a_few(open_: Tensor, owners: Tensor, most: int | None, rng: np.random.Generator) -> list[int]:
+    """Places where `open_` (n,) holds, at random `most` of each owner (n,); one that is not open when none is, so that
+    every process has something to read."""
+    found: dict[int, list[int]] = {}
+    for k in rng.permutation(open_.nonzero()[:, 0].numpy()).tolist():
+        found.setdefault(int(owners[k]), []).append(k)
+    return sorted(k for mine in found.values() for k in mine[:most]) or [0]
 
 
 def note_gap(ledger: Ledger, log_p: Tensor, moves: Moves, old: Tensor | None = None) -> None:
@@ -181,24 +185,22 @@ def note_gap(ledger: Ledger, log_p: Tensor, moves: Moves, old: Tensor | None = N
         ledger.note("ratio_gap_max", gap.amax(1))
 
 
-def answer_moves(samples: Samples, asked, images, device) -> Moves:
-    """One move for each question: the right letter as the first word of the answer."""
-    codec = samples.codec
-    rows = [reading_row(codec, Reading(q.as_choice()[0], image)) for q, image in zip(asked, images, strict=True)]
+def answer_moves(judge: Judge, asked, images, device) -> Moves:
+    """One move for each question: the right choice as the first word of the answer."""
+    codec, forms = judge.codec, [judge.form(question) for question in asked]
+    rows = [reading_row(codec, Reading(text, image)) for (text, _), image in zip(forms, images, strict=True)]
     canvas = Canvas(rows, codec.vocab, [(0, 0)] * len(rows), device)
     first = torch.ones(len(rows), 1, dtype=torch.long, device=device)
-    letters = torch.tensor(letter_ids(codec))[right_places(asked)][:, None].to(device)
-    sampler = Sampler(1.0, codec.vocab.mask)
+    places = right_places(asked).tolist()
+    right = torch.tensor([[firsts[place]] for (_, firsts), place in zip(forms, places, strict=True)], device=device)
     alone = torch.ones(1, device=device)
-    return moves_of(canvas, ("cond",), canvas.ids, first, first.bool(), letters, sampler, alone)
+    return moves_of(canvas, ("cond",), canvas.ids, first, first.bool(), right, Sampler(1.0, codec.vocab.mask), alone)
 
 
-def pairs_of(rewards: Tensor, drop: bool) -> list[tuple[int, int, float]]:
-    """(better, worse, weight) samples of each group; a group without a difference has weight 0 or is left out."""
-    spread, group = o.spread(rewards), rewards.shape[1]
-    places = grouped(torch.arange(rewards.numel()), group)
-    found = [
-        (int(places[p, rewards[p].argmax()]), int(places[p, rewards[p].argmin()]), float(spread[p]))
-        for p in range(len(rewards))
-    ]
-    return [pair for pair in found if pair[2] or not drop]
+def pairs_of(rewards: Tensor, most: Callable[[int], int] = int) -> list[tuple[int, int, float]]:
+    """(better, worse, weight) samples of each group with a difference; a process with fewer than others repeats its
+    first with weight 0."""
+    differs, places = o.spread(rewards), grouped(torch.arange(rewards.numel()), rewards.shape[1])
+    ends = [(int(places[p, row.argmax()]), int(places[p, row.argmin()])) for p, row in enumerate(rewards)]
+    found = [(*ends[p], 1.0) for p in differs.nonzero()[:, 0].tolist()]
+    return found + [(*ends[0], 0.0)] * (most(len(found)) - len(found))
