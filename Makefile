@@ -26,7 +26,7 @@ test: $(stamp)  ## run the tests; choose some with ARGS="-k resolve"
 demo: $(stamp)  ## draw, edit and answer with the embedded model; pictures land in out/demo
 	@$(py) -m dimoo_training.demo --out out/demo $(ARGS)
 
-bench: $(stamp)  ## measure every CPU number of the documentation (35 minutes on two quiet cores); ARGS="--small" tries it
+bench: $(stamp)  ## measure every CPU number (35 minutes, two quiet cores); goes on after a stop; some with ARGS="--part drawing"
 	@$(py) -m dimoo.bench.suite --out assets/benchmarks $(ARGS)
 	@$(if $(ARGS),true,$(py) -m dimoo_app.bench --out assets/benchmarks/studio.json)
 

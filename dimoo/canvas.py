@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dimoo.ops import scatter_rows
+from dimoo import ops
 from dimoo.packing import Packing
 from dimoo.stream import RandomStream
 from dimoo.vocab import Vocab
@@ -233,7 +233,8 @@ class Sequences:
     def spread(self, rows: Tensor, values: Tensor) -> Tensor:
         """values (nB, M, D) at answer positions `rows` (B, M) -> (nB, L, D), zero elsewhere."""
         wide = values.new_zeros(*self._ids.shape, values.shape[-1])
-        return scatter_rows(wide, rows.repeat(len(self.branches), 1) + self.starts[:, None], values)[:, : self.length]
+        places = rows.repeat(len(self.branches), 1) + self.starts[:, None]
+        return ops.scatter_rows(wide, places, values)[:, : self.length]
 
     def first(self, branches: int) -> Sequences:
         """A view on the first branches only."""
@@ -255,10 +256,11 @@ class Sequences:
         part = copy.copy(self)
         part._views = {}
         numbers = range(len(self.lengths))[chosen] if isinstance(chosen, slice) else chosen
+        where = chosen if isinstance(chosen, slice) else ops.index(tuple(chosen), self._ids.device)
         for name in ("prefixes", "lengths", "busy", "steps"):
-            setattr(part, name, [getattr(self, name)[index] for index in numbers])
+            setattr(part, name, [getattr(self, name)[number] for number in numbers])
         for name in ("_ids", "starts", "ends", "where", "real", "first_open", "last_open"):
-            setattr(part, name, getattr(self, name)[chosen])
-        part.soft = None if self.soft is None else self.soft[chosen]
+            setattr(part, name, getattr(self, name)[where])
+        part.soft = None if self.soft is None else self.soft[where]
         part._mask()
         return part

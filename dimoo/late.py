@@ -20,10 +20,15 @@ class Late:
         """Flags on the host; None while there are none yet."""
         if not isinstance(flags, Tensor) or not flags.is_cuda:
             return flags
-        copied, event = flags.to("cpu", non_blocking=True), torch.cuda.Event()
+        copied, event = to_host(flags), torch.cuda.Event()
         event.record()
         before, self._pending = self._pending, (copied, event)
         if before is None:
             return None
         before[1].synchronize()
         return before[0]
+
+
+def to_host(flags: Tensor) -> Tensor:
+    """A copy under way, into pinned memory: one into pageable memory would be waited for."""
+    return torch.empty_like(flags, device="cpu", pin_memory=True).copy_(flags, non_blocking=True)

@@ -33,11 +33,12 @@ def kernels(*inputs: Tensor) -> ModuleType | None:
         return None
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return None
-    return _module()
+    return kernel_module()
 
 
 @lru_cache(maxsize=1)
-def _module() -> ModuleType | None:
+def kernel_module() -> ModuleType | None:
+    """`dimoo_kernels`, None where triton is not installed."""
     if find_spec("triton") is None:
         return None
     import dimoo_kernels
@@ -87,6 +88,8 @@ def _rope_table(length: int, head_dim: int, theta: float, device: torch.device) 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the two halves of each head of x (B, H, R, d), in float32 as the hosted checkpoint does."""
+    if fused := kernels(x):
+        return fused.apply_rope(x, cos, sin)
     wide = x.float()
     left, right = wide.chunk(2, dim=-1)
     return (wide * cos + torch.cat([-right, left], dim=-1) * sin).to(x.dtype)
@@ -151,6 +154,13 @@ def scatter_rows(target: Tensor, rows: Tensor, values: Tensor) -> Tensor:
         return fused.scatter_rows(target, rows, values)
     target[_batch(rows), rows] = values
     return target
+
+
+@lru_cache(maxsize=256)
+def index(members: tuple[int, ...], device: torch.device) -> Tensor:
+    """Numbers as a tensor; kept, because indexing with a list copies it to the device anew and waits for that."""
+    with torch.inference_mode(False):
+        return torch.tensor(members, device=device)
 
 
 def _batch(rows: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 import torch
@@ -35,9 +36,7 @@ class Packing:
         """None where it would not help: all are of the full width, or there are many."""
         if min(lengths) == width or len(lengths) > MOST:
             return None
-        index = torch.cat([torch.arange(n) + row * width for row, n in enumerate(lengths)])
-        starts = torch.tensor([0, *accumulate(lengths[:-1])])
-        return cls(tuple(lengths), width, index.to(device), starts.to(device))
+        return packing(tuple(lengths), width, torch.device(device))
 
     def pack(self, x: Tensor) -> Tensor:
         """(B, L, ...) -> (1, N, ...)."""
@@ -55,9 +54,19 @@ class Packing:
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Each sequence attends to its own keys. q, k, v are packed (1, H, N, d), or padded (B, H, L, d)."""
         parts = zip(self._each(q, keys=False), self._each(k), self._each(v), strict=True)
-        return torch.cat([ops.attention(*part, None) for part in parts], dim=2 if len(q) == 1 else 0)
+        mixed = [ops.attention(*part, None).transpose(1, 2) for part in parts]  # (1, L, H, d), as it lies in memory
+        return torch.cat(mixed, dim=1 if len(q) == 1 else 0).transpose(1, 2)
 
     def _each(self, x: Tensor, keys: bool = True) -> Sequence[Tensor]:
         if len(x) == 1 and x.shape[2] == sum(self.lengths):                     # packed
             return x.split(self.lengths, dim=2)
         return [one[:, :, :n] if keys else one for one, n in zip(x.split(1), self.lengths, strict=True)]
+
+
+@lru_cache(maxsize=32)
+def packing(lengths: tuple[int, ...], width: int, device: torch.device) -> Packing:
+    """Kept, because making it anew would wait for the device."""
+    index = torch.cat([torch.arange(n) + row * width for row, n in enumerate(lengths)])
+    starts = torch.tensor([0, *accumulate(lengths[:-1])])
+    with torch.inference_mode(False):
+        return Packing(lengths, width, index.to(device, copy=True), starts.to(device, copy=True))

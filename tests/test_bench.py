@@ -1,25 +1,23 @@
-"""The benchmark counts right, says what it extrapolates, and runs where diffusers and gradio are not."""
+"""The benchmark counts right, says what it extrapolates, and goes on where it was stopped."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from dimoo.bench import gpu, suite
+from dimoo.bench import measure as measuring
+from dimoo.bench import suite
 from dimoo.bench.count import Counted, Idle
-from dimoo.bench.measure import Timed, count, matmul_peak, measure, rows
+from dimoo.bench.journal import Journal, fingerprint
+from dimoo.bench.measure import Timed, count, matmul_peak, measure, measured_rows
 from dimoo.bench.report import plot_cost, plot_quality, print_table
 from dimoo.bench.workload import SIZES, Load, Workload
 from dimoo.cache import KVStore
 from dimoo.packing import Packing
 from dimoo.sampling import denoise
 
-ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
 KEYS = [
     "task", "preset", "model", "grid", "steps", "batch", "seconds_median", "seconds_min", "seconds_max",
@@ -97,8 +95,7 @@ def test_the_head_of_random_models_weighs_what_the_hosted_one_does():
 
 
 def test_rows_have_the_promised_keys_first_and_say_what_was_scaled(workload):
-    some = {"plain": 2}
-    made = rows(workload, measure(workload, ["plain", "exact"], 2, some, lambda words: None), 1e9, some)
+    made = measured_rows(workload, ["plain", "exact"], 2, {"plain": 2}, 1e9, log=lambda words: None)
     assert [list(row)[: len(KEYS)] for row in made] == [KEYS] * 2
     plain, exact = made
     assert (plain["measured_steps"], exact["measured_steps"], exact["repeats"]) == (2, 6, 2)
@@ -110,37 +107,58 @@ def test_rows_have_the_promised_keys_first_and_say_what_was_scaled(workload):
 
 
 def test_fewer_steps_are_scaled_by_flops():
-    assert Timed("plain", [2.0, 3.0], scale=3.0).full() == [6.0, 9.0]
+    one = Timed("plain", 2, scale=3.0, forwards=12)
+    for seconds in (2.0, 3.0):
+        one.add({"seconds": seconds, "memory": 5.0 - seconds, "forwards": 4, "flops": 10})
+    assert (one.full(), one.flops, one.forwards, one.memory) == ([6.0, 9.0], 30, 12, 3.0)
+
+
+def test_what_is_known_so_far_is_handed_over_after_each_run(workload):
+    states = measure(workload, ["exact", "fast"], 2, {}, lambda words: None)
+    seen = [[len(one.seconds) for one in timed] for timed in states]
+    assert seen == [[1], [1, 1], [2, 1], [2, 2]]
+
+
+def test_a_measurement_that_was_stopped_goes_on(workload, tmp_path, monkeypatch):
+    done, real = [], measuring.once
+
+    def once(workload, one):
+        done.append(one.preset)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return real(workload, one)
+
+    monkeypatch.setattr(measuring, "once", once)
+    given = (workload, ["plain", "exact"], 2, {}, 1e9)
+    with pytest.raises(KeyboardInterrupt):
+        measured_rows(*given, log=lambda _: None, journal=Journal(tmp_path / "x.jsonl", "now"))
+    made = measured_rows(*given, log=lambda _: None, journal=Journal(tmp_path / "x.jsonl", "now"))
+    assert done == ["plain", "exact", "plain", "plain", "exact"] and [row["repeats"] for row in made] == [2, 2]
+
+
+def test_a_journal_keeps_what_it_can(tmp_path):
+    path = tmp_path / "new" / "journal.jsonl"
+    journal = Journal(path, "one")
+    assert [journal.remember(key, lambda: [1, 2]) for key in ("a", "a", "b")] == [[1, 2]] * 3
+    path.write_text(path.read_text() + '\n{"key": "c", "val')
+    again = Journal(path, "one")
+    assert again.remember("d", lambda: 4) == 4
+    assert Journal(path, "one").known == {"a": [1, 2], "b": [1, 2], "d": 4}
+    assert not Journal(path, "another").known and not path.exists()
+    again.forget()
+    assert not path.exists() and Journal().remember("a", lambda: 1) == 1
+
+
+def test_a_fingerprint_changes_with_what_is_hashed(tmp_path):
+    (tmp_path / "a.py").write_text("1")
+    before = fingerprint(tmp_path)
+    assert fingerprint(tmp_path) == before
+    (tmp_path / "a.py").write_text("2")
+    assert fingerprint(tmp_path) != before
 
 
 def test_the_peak_is_one():
     assert matmul_peak(CPU, torch.float32, rounds=1) > 1e8
-
-
-BLOCKED = ("diffusers", "gradio", "accelerate", "PIL", "typer", "rich", "psutil", "matplotlib", "tokenizers_vq")
-PROBE = f"""
-import sys
-sys.modules.update(dict.fromkeys({BLOCKED}))  # as if they were not installed, also to who only looks
-from dimoo.bench.gpu import main
-main(["--small", "--repeats", "1", "--out", sys.argv[1]])
-"""
-
-
-def test_the_gpu_check_runs_without_what_such_a_machine_lacks(tmp_path):
-    path = os.pathsep.join(str(ROOT / part) for part in ("", "kernels"))
-    alone = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    env = {**os.environ, **alone, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", PROBE, tmp_path], capture_output=True, text=True, env=env, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads((tmp_path / "gpu-cpu.json").read_text())
-    assert {row["preset"] for row in found["rows"]} == set(gpu.PRESETS)
-    assert len(found["parity"]) == 2 * len(found["kernels"]) and all(row["fused_us"] > 0 for row in found["kernels"])
-
-
-def test_a_kernel_that_is_off_stops_the_check(monkeypatch):
-    monkeypatch.setattr(gpu.kernels, "parity", lambda *given: {"swiglu": 0.5})
-    with pytest.raises(SystemExit, match=r"swiglu torch.float32: 5.00e-01 > 1e-04"):
-        gpu.check_kernels(CPU, gpu.kernels.SMALL)
 
 
 SCORED = {"score": 0.8, "score_low": 0.7, "score_high": 0.9, "model": "m", "task": "generate", "steps": 4}
@@ -150,7 +168,7 @@ def test_plots_are_pictures(tmp_path):
     quality = [SCORED | {"preset": name, "seconds_median": s} for name, s in (("exact", 2.0), ("fast", 0.5))]
     plot_quality(quality, tmp_path / "quality.png")
     cost = [
-        {"grid": grid, "batch": batch, "seconds_median": seconds, "steps": 2}
+        {"grid": grid, "batch": batch, "seconds_median": seconds, "steps": 2, "flops": 10 * seconds}
         for grid, batch, seconds in (("4x4", 1, 1.0), ("8x8", 1, 5.0), ("4x4", 2, 2.0))
     ]
     plot_cost(cost, tmp_path / "cost.png")
@@ -158,10 +176,25 @@ def test_plots_are_pictures(tmp_path):
     assert all(min(Image.open(path).size) > 300 for path in tmp_path.iterdir())
 
 
-def test_the_suite_writes_what_it_promises(tmp_path):
-    suite.main(["--small", "--part", "policies", "--out", str(tmp_path)])
+def test_the_suite_writes_what_it_promises_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    words = ["--small", "--part", "policies", "scaling", "--out", str(tmp_path), "--journal", str(tmp_path / "journal")]
+    ran = []
+
+    def stopped(one):
+        ran.append("scaling")
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(suite.PARTS, "scaling", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        suite.main(words)
     names = [row["preset"] for row in json.loads((tmp_path / "policies.json").read_text())]
     assert names[0] == "exact" and {"interval", "adaptive", "fast+interval"} <= set(names)
+    for part in ("policies", "scaling"):
+        monkeypatch.setitem(suite.PARTS, part, lambda one, part=part: ran.append(part))
+    suite.main(words)
+    assert ran == ["scaling", "scaling"] and not list((tmp_path / "journal").iterdir())
+    suite.main(words)
+    assert ran[2:] == ["policies", "scaling"]
 
 
 def test_bench_prints_a_table_and_writes_json(cli):

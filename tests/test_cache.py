@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dimoo.blocks import LeftToRight, WholeCanvas
-from dimoo.cache import KVStore, MaxLogitCache, NoCache, PromptReuse, SourceReuse, changed_first, published
+from dimoo.cache import CACHES, KVStore, MaxLogitCache, NoCache, PromptReuse, SourceReuse, changed_first, published
 from dimoo.canvas import Canvas, Row
 from dimoo.guidance import GuidanceInterval, TextGuidance, TextImageGuidance
 from dimoo.model import HashDenoiser
@@ -187,10 +187,12 @@ class Deaf(HashDenoiser):
     can_cache = False
 
 
-def test_a_model_that_cannot_is_refused_before_the_first_forward(vocab):
+@pytest.mark.parametrize("name", [name for name in CACHES if name != "none"])
+def test_a_model_that_cannot_is_refused_before_the_first_forward(vocab, name):
     counted = Counted(Deaf(vocab.size))
-    with pytest.raises(ValueError, match="Deaf computes all positions or none; allowed cache: none"):
-        denoise(image_canvas(vocab, (2, 2)), counted.denoiser, scheduler=Scheduler(), cache=MaxLogitCache())
+    with pytest.raises(ValueError, match="computes all positions or none; allowed cache: none"):
+        denoise(image_canvas(vocab, (2, 2)), counted, scheduler=Scheduler(), cache=CACHES[name]())
+    assert not counted.passes
     assert passes_of(image_canvas(vocab, (2, 2)), Deaf(vocab.size), NoCache(), steps=2)
 
 

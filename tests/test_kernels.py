@@ -3,16 +3,24 @@
 On a machine without a GPU the kernels run in Triton's interpreter, which `conftest.py` switches on.
 """
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 from dimoo import ops
+from dimoo.bench import kernels
 from dimoo.cache import KVStore
 from dimoo.model import LLaDAConfig, LLaDAForMultiModalGeneration
 from dimoo.stream import RandomStream
 
 dimoo_kernels = pytest.importorskip("dimoo_kernels", exc_type=ImportError)
 
+ROOT = Path(__file__).parents[1]
+KERNELS = set(dimoo_kernels.__all__) - {"calls", "device_seconds"}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WITHIN = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 """dtype -> relative and absolute tolerance: one rounding of the result."""
@@ -106,6 +114,19 @@ def test_rope_into(heads, groups, width, where, dtype, monkeypatch):
 
 
 @dtypes
+@pytest.mark.parametrize(("heads", "width"), [(3, 10), (1, 2), (5, 64)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_apply_rope(heads, width, shared, dtype, monkeypatch):
+    def make():
+        x = draw(2, 7, heads, width, dtype=dtype).transpose(1, 2)  # as it comes from a projection
+        positions = torch.arange(14, device=DEVICE).view(2, 7)
+        return x, *ops.rope_tables(positions[0] if shared else positions, width, 100.0)
+
+    (fused, _), (plain, _) = both(monkeypatch, "apply_rope", make)
+    close(fused, plain, dtype)
+
+
+@dtypes
 @pytest.mark.parametrize("trailing", [(3,), (2, 513)])
 def test_rows(trailing, dtype, monkeypatch):
     rows = torch.tensor([[4, 0, 6], [2, 2, 5]], device=DEVICE)
@@ -180,8 +201,67 @@ def test_a_whole_model_runs_on_the_kernels(monkeypatch):
         rows = torch.tensor([[3, 5, 0], [10, 2, 3]], device=DEVICE)
         logits.append(model(ids + 3, kv=store, rows=rows, logit_rows=rows[:, :1] % 3).logits)
         ran = dimoo_kernels.calls - before
-        assert set(ran) == ({"rms_norm", "swiglu", "rope_into", "gather_rows"} if choice == "on" else set())
+        used = {"rms_norm", "swiglu", "rope_into", "apply_rope", "gather_rows"}
+        assert set(ran) == (used if choice == "on" else set())
     torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-5)
+
+
+def test_every_kernel_is_measured():
+    ours = {"log_prob_gradient": "chosen_log_prob", "rope_into_rows": "rope_into"}
+    assert {ours.get(name, name) for name in kernels.names()} == KERNELS
+    for name in kernels.names():
+        assert kernels.parity(name, torch.device(DEVICE), torch.float32, kernels.SMALL) < 1e-5
+        row = kernels.speed(name, "plain", torch.device(DEVICE), torch.float32, kernels.SMALL, repeats=1)
+        assert row["us"] > 0 and row["gb_per_second"] > 0
+
+
+def test_a_kernel_that_is_off_is_seen(monkeypatch):
+    monkeypatch.setattr(dimoo_kernels, "swiglu", lambda gate, up: gate * up)
+    monkeypatch.setattr(dimoo_kernels, "rms_norm", lambda x, weight, eps: x * torch.nan)
+    monkeypatch.setattr(dimoo_kernels, "guided_sample", lambda *given: (given[3] * 0, given[3].float()))
+    for name in ("swiglu", "rms_norm", "guided_sample"):
+        assert kernels.parity(name, torch.device(DEVICE), torch.float32, kernels.SMALL) > 0.1
+
+
+COMPILE = """
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+import dimoo_kernels, sys
+from dimoo.bench import kernels
+
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64", int: "i32", float: "fp32"}
+
+def compiled(name, kernel, grid, device, *given, num_warps=4, **constants):
+    kinds = [TYPES[x.dtype if isinstance(x, torch.Tensor) else type(x)] for x in given]
+    signature = dict(zip(kernel.arg_names, kinds)) | dict.fromkeys(constants, "constexpr")
+    for capability in (80, 90):
+        source, target = ASTSource(kernel, signature, constants), GPUTarget("cuda", capability, 32)
+        assert triton.compile(source, target=target, options={"num_warps": num_warps}).asm["cubin"]
+    print(name)
+
+for module in list(sys.modules.values()):
+    if getattr(module, "__name__", "").startswith("dimoo_kernels."):
+        module.launch = compiled
+for name in kernels.names():
+    operation, given, _ = kernels.cases(kernels.SMALL, torch.device("cpu"), torch.bfloat16)[name]
+    with kernels.choose("on"):
+        operation(*given)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="triton's compiler is there for linux only")
+def test_every_kernel_compiles_for_gpus_that_are_not_there(tmp_path):
+    """What the interpreter forgives (types, shapes, constants) the compiler does not."""
+    path = os.pathsep.join(str(ROOT / part) for part in ("", "kernels"))
+    env = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path)}
+    env.pop("TRITON_INTERPRET", None)
+    done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    launched = set(done.stdout.split())
+    assert launched == KERNELS | {"chosen_log_prob_backward"}
 
 
 def test_what_needs_a_gradient_is_left_to_torch(monkeypatch):

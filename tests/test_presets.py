@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from dimoo.cache import MaxLogitCache, NoCache, SourceReuse, published
-from dimoo.cache.graphs import GraphedPasses
 from dimoo.canvas import Canvas, Row
 from dimoo.guidance import GuidanceInterval, TextGuidance
 from dimoo.model import AnswerDenoiser
@@ -99,24 +98,3 @@ def test_each_row_finishes_for_itself():
     ids = torch.arange(3).expand(3, -1)
     found = Candidates(ids, open, ids, None, sure, sure, torch.ones(3, dtype=torch.long), 0, None)
     assert EarlyFinish(Quota(), 0.9)(found).tolist() == [[True] * 3, [True, False, False], [True, False, True]]
-
-
-def test_recorded_passes_are_replayed_with_new_ids():
-    asked = []
-
-    class Denoiser:
-        def __call__(self, ids, kv, rows):
-            asked.append(ids.clone())
-            return type("Out", (), {"logits": (ids.gather(1, rows) * 2.0)[..., None]})
-
-    def record(function):
-        out = function()
-        return out, lambda: out.copy_(function())
-
-    passes = GraphedPasses(Denoiser(), record)
-    store = type("Store", (), {"keys": {0: torch.zeros(1)}})
-    for start in (0, 10, 20):
-        ids = torch.arange(6)[None] + start
-        out = passes.narrow(ids, torch.tensor([[1, 4]]), store, {})
-        assert out.flatten().tolist() == [2.0 * (start + 1), 2.0 * (start + 4)]
-    assert len(passes.known) == 1 and len(asked) == 4

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
 from dimoo.bench.count import Counted, Idle
+from dimoo.bench.journal import Journal
 from dimoo.bench.workload import BASELINE, Workload
 from dimoo.sampling import denoise
 
@@ -75,19 +78,36 @@ def resident() -> float:
 
 @dataclass
 class Timed:
-    """What one preset took."""
+    """What one preset took; `steps` of its schedule are run."""
 
     preset: str
+    steps: int
+    scale: float = 1.0
+    """FLOPs of all steps over those of the steps that are run, where these are fewer."""
+    forwards: int = 0
+    """Of the whole schedule."""
+    flops: int = 0
     seconds: list[float] = field(default_factory=list)
     memory: float = 0.0
-    forwards: int = 0
-    flops: int = 0
-    scale: float = 1.0
-    """FLOPs of all steps over those of the steps that were run, where these were fewer."""
+
+    @classmethod
+    def planned(cls, workload: Workload, preset: str, measured: dict[str, int]) -> Timed:
+        whole = workload.load.steps
+        one = cls(preset, measured.get(preset, whole))
+        if one.steps < whole:
+            all_, some = (count(workload, preset, steps) for steps in (whole, one.steps))
+            one.forwards, one.scale = all_.forwards // workload.load.batch, all_.flops / some.flops
+        return one
 
     def full(self) -> list[float]:
         """Seconds of the whole schedule: as measured, or in proportion to the FLOPs when fewer steps were run."""
         return [one * self.scale for one in self.seconds]
+
+    def add(self, found: dict[str, float]) -> None:
+        """What `once` gave."""
+        self.seconds.append(found["seconds"])
+        self.forwards = self.forwards or int(found["forwards"])
+        self.flops, self.memory = round(found["flops"] * self.scale), max(self.memory, found["memory"])
 
 
 def run(workload: Workload, preset: str, steps: int, denoiser=None) -> float:
@@ -107,33 +127,53 @@ def count(workload: Workload, preset: str, steps: int) -> Counted:
     return counted
 
 
+def warm_up(workload: Workload, preset: str) -> None:
+    """A few steps, so that nothing is timed for the first time."""
+    run(workload, preset, max(1, min(2, workload.load.steps - 1)))
+
+
+def once(workload: Workload, one: Timed) -> dict[str, float]:
+    """One timed run."""
+    real = Counted(workload.model)
+    with PeakMemory(workload.device) as memory:
+        seconds = run(workload, one.preset, one.steps, real)
+    forwards = real.forwards // workload.load.batch
+    return {"seconds": seconds, "memory": memory.peak, "forwards": forwards, "flops": real.flops}
+
+
 def measure(
     workload: Workload, presets: Sequence[str], repeats: int, measured: dict[str, int],
-    log: Callable[[str], Any] = print,
-) -> list[Timed]:  # fmt: skip
-    """Run every preset `repeats` times, one after the other. `measured`: steps to run, where not all of them.
+    log: Callable[[str], Any] = print, journal: Journal | None = None,
+) -> Iterator[list[Timed]]:  # fmt: skip
+    """Run every preset `repeats` times, one after the other; after each run, what is known so far.
 
-    Before that each runs once in two steps, so that nothing is timed for the first time.
+    measured: steps to run, where not all of them. journal: where runs of an interrupted measurement are kept.
     """
-    steps = workload.load.steps
-    timed = [Timed(preset) for preset in presets]
-    for one in timed:
-        if one.preset in measured:
-            whole, some = (count(workload, one.preset, n) for n in (steps, measured[one.preset]))
-            one.forwards, one.scale = whole.forwards // workload.load.batch, whole.flops / some.flops
-        run(workload, one.preset, min(2, steps))
-    for _ in range(repeats):
+    journal, warm = journal or Journal(), set()
+    timed = [Timed.planned(workload, preset, measured) for preset in presets]
+
+    def made(one: Timed) -> dict[str, float]:
+        what = one.preset if workload.device.type == "cuda" else "all"          # on a CPU nothing is compiled
+        if what not in warm:
+            warm_up(workload, one.preset)
+            warm.add(what)
+        return once(workload, one)
+
+    for repeat in range(repeats):
         for one in timed:
-            real = Counted(workload.model)
-            with PeakMemory(workload.device) as memory:
-                one.seconds.append(run(workload, one.preset, measured.get(one.preset, steps), real))
-            one.forwards = one.forwards or real.forwards // workload.load.batch
-            one.flops, one.memory = round(real.flops * one.scale), max(one.memory, memory.peak)
+            one.add(journal.remember(f"{workload.key} {one.preset} {one.steps} {repeat}", partial(made, one)))
             log(f"{workload.load.task} {one.preset}: {one.full()[-1]:.2f} s")
-    return timed
+            yield [each for each in timed if each.seconds]
 
 
-def rows(workload: Workload, timed: Sequence[Timed], peak: float, measured: dict[str, int]) -> list[dict[str, Any]]:
+def measured_rows(workload: Workload, presets: Sequence[str], repeats: int, measured: dict[str, int], peak: float,
+                  **given) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of a whole measurement; `given` as in `measure`."""
+    *_, timed = measure(workload, presets, repeats, measured, **given)
+    return rows(workload, timed, peak)
+
+
+def rows(workload: Workload, timed: Sequence[Timed], peak: float) -> list[dict[str, Any]]:
     """One row for each preset; the first fourteen keys are fixed."""
     load, plain = workload.load, next((one for one in timed if one.preset == BASELINE), None)
     made = []
@@ -146,7 +186,7 @@ def rows(workload: Workload, timed: Sequence[Timed], peak: float, measured: dict
             "seconds_min": round(min(seconds), 4), "seconds_max": round(max(seconds), 4),
             "ratio_to_plain": plain and round(median(plain.full()) / middle, 3), "forwards": one.forwards,
             "flops": one.flops, "peak_memory_mb": round(one.memory, 1), "score": None,
-            "measured_steps": measured.get(one.preset, load.steps), "repeats": len(seconds),
+            "measured_steps": one.steps, "repeats": len(seconds),
             "flops_per_second": round(one.flops / middle), "share_of_peak": round(one.flops / middle / peak, 4),
             **machine(workload, peak),
         })  # fmt: skip
@@ -156,8 +196,19 @@ def rows(workload: Workload, timed: Sequence[Timed], peak: float, measured: dict
 def machine(workload: Workload, peak: float) -> dict[str, Any]:
     """Where it was measured."""
     device = workload.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    on_gpu = device.type == "cuda"
+    name = torch.cuda.get_device_name(device) if on_gpu else f"{processor()}, {torch.get_num_threads()} threads"
     return {
         "device": name, "dtype": str(workload.model.dtype).removeprefix("torch."), "torch": torch.__version__,
         "matmul_peak": round(peak),
     }  # fmt: skip
+
+
+def processor() -> str:
+    """The name of the processor, as far as the system says."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            named = (line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+            return next(named, "") or platform.machine()
+    except OSError:
+        return platform.processor() or platform.machine()

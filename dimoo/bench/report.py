@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def write_json(made: Sequence[Mapping[str, Any]] | Mapping[str, Any], path: Path
 def plot_quality(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Score against speed-up, one point a preset. Needs matplotlib."""
     scored = [row for row in rows if row["score"] is not None and row["preset"] != BASELINE]
-    base = next(row for row in rows if row["preset"] in ("exact", BASELINE))["seconds_median"]
+    by_preset = {row["preset"]: row["seconds_median"] for row in rows}
+    base = by_preset.get("exact") or by_preset[BASELINE]
     with drawing(path, (6, 4)) as figure:
         (axes,) = panels(figure)
         for row in scored:
@@ -72,23 +74,26 @@ def plot_quality(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def plot_cost(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Seconds a step against the grid's cells (batch 1) and against the batch. Needs matplotlib."""
-    grids = sorted((cells_of(row), row["seconds_median"] / row["steps"]) for row in rows if row["batch"] == 1)
-    small = min(cells_of(row) for row in rows)
-    batches = sorted((row["batch"], row["seconds_median"] / row["steps"]) for row in rows if cells_of(row) == small)
+    """Seconds a step against the grid's cells (batch 1) and against the batch, with what explains them: in proportion
+    to cells or pictures, and in proportion to FLOPs, which attention adds to. Needs matplotlib."""
+    small = min(map(cells_of, rows))
+    grids = sorted((row for row in rows if row["batch"] == 1), key=cells_of)
+    batches = sorted((row for row in rows if cells_of(row) == small), key=itemgetter("batch"))
     with drawing(path, (9, 4)) as figure:
         left, right = panels(figure, 2)
-        for axes, points, words in ((left, grids, "cells of the grid"), (right, batches, "pictures at once")):
-            x, y = zip(*points, strict=True)
-            axes.loglog(x, y, "o-", color="#1f5fa8")
-            axes.loglog(x, [y[0] * one / x[0] for one in x], ":", color="grey", label="in proportion")
+        right.sharey(left)
+        sides = (left, grids, cells_of, "cells of the grid"), (right, batches, itemgetter("batch"), "pictures at once")
+        for axes, shown, of, words in sides:
+            x, y = [of(row) for row in shown], [row["seconds_median"] / row["steps"] for row in shown]
+            by_flops = [y[0] * row["flops"] / shown[0]["flops"] for row in shown]
+            axes.loglog(x, y, "o-", color="#1f5fa8", label="measured")
+            axes.loglog(x, by_flops, "--", color="#b8652b", label="in proportion to FLOPs")
+            axes.loglog(x, [y[0] * one / x[0] for one in x], ":", color="grey", label=f"in proportion to {words}")
             axes.set_xlabel(words)
             axes.set_xticks(x, [str(one) for one in x])
             axes.minorticks_off()
-            axes.legend(frameon=False)
+            axes.legend(frameon=False, fontsize="small")
         left.set_ylabel("seconds a step")
-        left.set_title("cost against the grid: above the line, attention")
-        right.set_title("cost against the batch")
 
 
 def cells_of(row: dict[str, Any]) -> int:

@@ -7,10 +7,12 @@ tighter than two intervals.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from dimoo.bench.journal import Journal
 from dimoo.bench.workload import BASELINE
 from dimoo.resolve import resolve
 
@@ -19,11 +21,11 @@ PARTS = {"generate": ("t2i", ""), "edit": ("edit", "_preserved"), "ask": ("qa", 
 ROUNDS = 2000
 
 
-def outcomes(pipeline, task: str, preset: str, count: int, seed: int = 0) -> np.ndarray:
+def outcomes(pipeline, task: str, preset: str, count: int, seed: int = 0) -> list[float]:
     """Whether each of `count` requests of every kind came out right; the same requests for every preset."""
     part, ending = PARTS[task]
     measured = resolve("dimoo_training.evaluation:measured", {}, "evaluation")(pipeline, part, count, seed, preset)
-    return np.concatenate([np.asarray(right) for name, right in measured.items() if name.endswith(ending)])
+    return [float(right) for name, values in measured.items() if name.endswith(ending) for right in values]
 
 
 def interval(values: np.ndarray) -> tuple[float, float, float]:
@@ -34,14 +36,25 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def add_scores(
-    rows: Sequence[dict[str, Any]], pipeline, task: str, count: int, log: Callable[[str], Any] = print
-) -> None:
-    """Write `score` and `score_change` (against exact), each with `_low` and `_high`, into rows of one task."""
-    exact = outcomes(pipeline, task, "exact", count)
+    rows: Sequence[dict[str, Any]], pipeline, task: str, count: int, log: Callable[[str], Any] = print,
+    seeds: int = 1, journal: Journal | None = None,
+) -> None:  # fmt: skip
+    """Write `score` and `score_change` (against exact), each with `_low` and `_high`, into rows of one task.
+
+    Intervals are over requests, each of which counts with its mean over the seeds. journal: where the outcomes of an
+    interrupted run are kept.
+    """
+    journal = journal or Journal()
+
+    def right(preset: str) -> np.ndarray:
+        name = "exact" if preset == BASELINE else preset                        # the same ids in another way
+        asked = [(task, name, count, seed) for seed in range(seeds)]
+        return np.mean([journal.remember(f"score {one}", partial(outcomes, pipeline, *one)) for one in asked], axis=0)
+
+    exact = right("exact")
     for row in rows:
-        same = row["preset"] in (BASELINE, "exact")                             # the same ids in another way
-        right = exact if same else outcomes(pipeline, task, row["preset"], count)
-        for name, values in (("score", right), ("score_change", right - exact)):
-            row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(values)
-        row["score_count"] = len(right)
+        values = right(row["preset"])
+        for name, each in (("score", values), ("score_change", values - exact)):
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = interval(each)
+        row["score_count"], row["score_seeds"] = len(values), seeds
         log(f"{task} {row['preset']}: {row['score']:.1%} right, {row['score_change']:+.1%} against exact")

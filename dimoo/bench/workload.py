@@ -144,6 +144,11 @@ class Workload:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def key(self) -> str:
+        """What tells it from other workloads."""
+        return f"{self.name} {self.load} {self.model.dtype} {self.device}"
+
     def canvas(self) -> Canvas:
         return Canvas(self.rows, self.vocab, [(0, k) for k in range(len(self.rows))], self.device)
 

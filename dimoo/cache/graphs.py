@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,14 +11,22 @@ from torch import Tensor
 
 from dimoo.cache.store import KVStore
 
-Replay = Callable[[], None]
+Pass = Callable[[], Tensor]
 
 
-def record(function: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
-    """Record a function whose tensors stay where they are; its output, and what computes it again."""
+def available(device: torch.device) -> bool:
+    return device.type == "cuda"
+
+
+def record(function: Pass) -> tuple[Tensor, Callable[[], None]]:
+    """Record a function whose tensors stay where they are; its output, and what computes it again.
+
+    It is run twice before, on a stream of its own: libraries and kernels set themselves up then, which no recording
+    may hold. Nothing random may happen in it.
+    """
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):                                               # libraries set themselves up
+    with torch.cuda.stream(side):
         for _ in range(2):
             function()
     torch.cuda.current_stream().wait_stream(side)
@@ -27,26 +36,50 @@ def record(function: Callable[[], Tensor]) -> tuple[Tensor, Replay]:
     return out, graph.replay
 
 
-class GraphedPasses:
-    """Calls a denoiser like itself, but replays a partial pass that it has seen before.
+@dataclass(frozen=True)
+class Recording:
+    """A recorded pass. `function` holds on to all that the graph reads by its address."""
 
-    A pass is known by its shapes and by where its keys lie. The logits that it returns are overwritten by the next
-    replay, so they are to be read at once, as a session does.
+    ids: Tensor
+    rows: Tensor
+    function: Pass
+    out: Tensor
+    replay: Callable[[], None]
+
+    @classmethod
+    def of(cls, denoiser, ids: Tensor, rows: Tensor, kv: KVStore, given: dict[str, Any]) -> Recording:
+        ids, rows = ids.clone(), rows.clone()
+
+        def function() -> Tensor:
+            return denoiser(ids, kv=kv, rows=rows, **given).logits
+
+        return cls(ids, rows, function, *record(function))
+
+    def __call__(self, ids: Tensor, rows: Tensor) -> Tensor:
+        self.ids.copy_(ids)
+        self.rows.copy_(rows)
+        self.replay()
+        return self.out
+
+
+class GraphedPasses:
+    """Calls a denoiser like itself, but records a partial pass when it comes the second time, and replays it then.
+
+    A pass is known by its shapes and by where its keys lie; a selection whose count varies is rarely recorded. The
+    logits that it returns are overwritten by the next replay, so they are to be read at once, as a session does.
+    Belongs to one session, as the memory does. The whole model has to lie on the device.
     """
 
-    def __init__(self, denoiser, record: Callable[[Callable[[], Tensor]], tuple[Tensor, Replay]] = record):
-        self.denoiser, self.record = denoiser, record
-        self.known: dict[Any, tuple[Tensor, Tensor, Tensor, Replay]] = {}
+    def __init__(self, denoiser):
+        self.denoiser = denoiser
+        self.known: dict[Any, Recording | None] = {}
 
     def narrow(self, ids: Tensor, rows: Tensor, kv: KVStore, given: dict[str, Any]) -> Tensor:
         """Logits (n, R, K) of `rows` (n, R)."""
-        key = (ids.shape, rows.shape, kv.keys[0].data_ptr())
+        key = ids.shape, rows.shape, kv.keys[0].data_ptr()
         if key not in self.known:
-            own_ids, own_rows = ids.clone(), rows.clone()
-            out, replay = self.record(lambda: self.denoiser(own_ids, kv=kv, rows=own_rows, **given).logits)
-            self.known[key] = own_ids, own_rows, out, replay
-        own_ids, own_rows, out, replay = self.known[key]
-        own_ids.copy_(ids)
-        own_rows.copy_(rows)
-        replay()
-        return out
+            self.known[key] = None
+            return self.denoiser(ids, kv=kv, rows=rows, **given).logits
+        if self.known[key] is None:
+            self.known[key] = Recording.of(self.denoiser, ids, rows, kv, given)
+        return self.known[key](ids, rows)

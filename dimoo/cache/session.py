@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from dimoo import ops
-from dimoo.cache.graphs import GraphedPasses
-from dimoo.cache.store import KVStore
+from dimoo.cache.graphs import GraphedPasses, available
+from dimoo.cache.store import KVStore, needs_cache, on
 from dimoo.canvas import Sequences
 from dimoo.late import Late
 
@@ -60,12 +60,13 @@ class State:
 
     def take(self, members: list[int]) -> State:
         """A copy of some sequences."""
-        return State(*(x[members] for x in (self.ids, self.best, self.slot, self.stored)), self.kv.take(members))
+        where = on(self.ids, members)
+        return State(*(x[where] for x in (self.ids, self.best, self.slot, self.stored)), self.kv.take(members))
 
     def put(self, members: list[int], part: State) -> None:
         """Write what `take` gave back."""
         for ours, theirs in ((self.ids, part.ids), (self.best, part.best), (self.stored, part.stored)):
-            ours[members] = theirs
+            ours[on(ours, members)] = theirs
         self.kv.put(members, part.kv, len(self.ids))
 
     def remember(self, rows: Tensor, logits: Tensor) -> None:
@@ -133,16 +134,15 @@ class Session:
             if len(members) == count:
                 return self.run(kind, denoiser, sequences, members, self.state.first(count), asked, columns)
             state = self.state.take(members)
-            part = self.run(kind, denoiser, sequences.take(members), members, state, asked[members], columns)
+            part = self.run(kind, denoiser, sequences.take(members), members, state, asked[on(asked, members)], columns)
             self.state.put(members, state)
             answer = part.new_zeros(count, *part.shape[1:]) if answer is None else answer
-            answer[members] = part
+            answer[on(answer, members)] = part
         return answer
 
     def prepare(self, denoiser, sequences: Sequences, asked: Tensor, columns: slice) -> None:
         """Take memory; again, from the start, when branches join that were not asked before."""
-        if not getattr(denoiser, "can_cache", True):
-            raise ValueError(f"{type(denoiser).__name__} computes all positions or none; allowed cache: none")
+        needs_cache(denoiser)
         if self.state is not None and len(self.state.ids) >= len(asked):
             return
         self.state = State.empty(sequences.ids, asked, columns.stop - columns.start, denoiser.dtype)
@@ -185,15 +185,16 @@ class Session:
 
     @staticmethod
     def some(x: Tensor, members: list[int]) -> Tensor:
-        """x at `members`; a view of the first ones where it can be, because a list has to be copied to the device."""
+        """x at `members`; a view of the first ones where it can be."""
         count = len(members)
-        return x[:count] if members == list(range(count)) else x[members]
+        return x[:count] if members == list(range(count)) else x[on(x, members)]
 
     def narrow(self, denoiser, sequences, members, state: State, asked: Tensor, given: dict) -> Tensor:
         settings, masked = self.settings, sequences.masked
         changed = (state.ids != sequences.ids) & sequences.real
         rows = settings.select(state.best, changed, masked, sequences.lengths, 1 - settings.ratio)        # (m, R)
-        if settings.graphs and rows.is_cuda and sequences.soft is None and len(members) == len(self.state.ids):
+        still = sequences.soft is None and len(members) == len(self.state.ids)      # nothing but ids and rows changes
+        if settings.graphs and still and available(rows.device):
             self.graphs = self.graphs or GraphedPasses(denoiser)
             logits = self.graphs.narrow(sequences.ids, rows, state.kv, given)
         else:
@@ -211,7 +212,7 @@ class Session:
         """Note the sequences whose counted rows (m, R) have moved too far; they are refreshed at their next step."""
         mean = moved.masked_fill(~counted, 0).sum(1) / counted.sum(1).clamp_min(1)
         flags = torch.zeros(len(self.state.ids), dtype=torch.bool, device=moved.device)
-        flags[members if len(members) < len(flags) else slice(None)] = mean > self.settings.drift
+        flags[on(flags, members)] = mean > self.settings.drift
         known = self.late(flags)
         if known is not None:
             self.drifted = set(known.nonzero().flatten().tolist())

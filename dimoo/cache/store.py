@@ -7,6 +7,19 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from dimoo import ops
+
+
+def on(x: Tensor, members: Sequence[int]) -> Tensor:
+    """`members` as an index into the batch of x."""
+    return ops.index(tuple(members), x.device)
+
+
+def needs_cache(denoiser) -> None:
+    """Raises ValueError for a denoiser whose keys and values cannot be kept, which it says with `can_cache`."""
+    if not getattr(denoiser, "can_cache", True):
+        raise ValueError(f"{type(denoiser).__name__} computes all positions or none; allowed cache: none")
+
 
 @dataclass
 class KVStore:
@@ -38,17 +51,15 @@ class KVStore:
 
     def take(self, members: Sequence[int]) -> KVStore:
         """A copy of some batch rows."""
-        chosen = list(members)
-        return KVStore({i: k[chosen] for i, k in self.keys.items()}, {i: v[chosen] for i, v in self.values.items()})
+        return KVStore(*({i: x[on(x, members)] for i, x in part.items()} for part in (self.keys, self.values)))
 
     def put(self, members: Sequence[int], part: KVStore, batch: int) -> None:
         """Write the rows of `part` back; `batch` rows are made where there are none."""
-        chosen = list(members)
         for ours, theirs in ((self.keys, part.keys), (self.values, part.values)):
             for index, value in theirs.items():
                 if index not in ours:
                     ours[index] = value.new_zeros(batch, *value.shape[1:])
-                ours[index][chosen] = value
+                ours[index][on(value, members)] = value
 
     @property
     def empty(self) -> bool:

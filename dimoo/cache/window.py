@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dimoo.cache.none import NoCache
-from dimoo.cache.store import KVStore
+from dimoo.cache.store import KVStore, needs_cache
 from dimoo.canvas import Sequences
 
 
@@ -102,6 +102,7 @@ class WindowSession:
 
     def logits(self, denoiser, sequences: Sequences, rows: Tensor, columns: slice, step: int) -> Tensor:
         """Logits (nB, M, K) of the answer positions `rows` (B, M) in every branch."""
+        needs_cache(denoiser)
         number, first, count = self.taken, sequences.number == 0, len(sequences.ids)
         self.taken += 1
         asked = sequences.positions(rows)

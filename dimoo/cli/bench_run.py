@@ -59,8 +59,10 @@ def run(order: Order, machine: Machine, json: Path | None, plot: Path | None) ->
     if order.measured_steps and order.measured_steps < order.steps:
         some = dict.fromkeys(order.presets, order.measured_steps)
     peak = matmul_peak(workload.device, workload.model.dtype)
-    timed = measure(workload, order.presets, order.repeats, some, console.note)
-    made = rows(workload, timed, peak, some)
+    for timed in measure(workload, order.presets, order.repeats, some, console.note):
+        made = rows(workload, timed, peak)
+        if json:
+            write_json(made, json)                                              # so that a stop loses little
     if order.score:
         from dimoo.bench.score import add_scores
 

@@ -73,6 +73,10 @@ class Block(nn.Module):
         if self.normalise_heads:
             q, k = self.q_norm(q), self.k_norm(k)
         mixed = attend(self.index, q, k, v, turn, turn_q)                       # (B, H, R or M, d)
+        return self.finish(x, mixed)
+
+    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
+        """All behind attention: x (B, R, D), mixed (B, H, R, d) -> (B, R, D)."""
         x = x + self.attn_out(mixed.transpose(1, 2).flatten(2))
         h = self.ff_norm(x)
         return x + self.ff_out(ops.swiglu(self.ff_proj(h), self.up_proj(h)))
@@ -180,10 +184,14 @@ class LLaDAForMultiModalGeneration(CheckedLoading, PreTrainedModel):
         turn_q = self.turn(input_ids, needed if rows is None else rows.gather(1, needed))
         return self.parts.ln_f(self.run(last, x, turn, attend, needed, turn_q))
 
-    def compile_blocks(self) -> None:
-        """Compile every layer with `torch.compile`, for any length. An option: whether it helps has to be measured."""
+    def compile_blocks(self, **options) -> None:
+        """Compile what every layer does behind attention with `torch.compile`: once, for all layers and any length.
+
+        The rest of a layer knows its number and the cache, so it would be compiled once a layer. An option: whether
+        it helps has to be measured. `options` go to `torch.compile`.
+        """
         for block in self.parts.blocks:
-            block.compile(dynamic=True)
+            block.finish = torch.compile(block.finish, **{"dynamic": True} | options)
 
     def turn(self, input_ids: Tensor, positions: Tensor | None) -> ops.Turn:
         """Rotary tables of `positions` (B, R), or of the whole length."""

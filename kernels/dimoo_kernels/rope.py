@@ -1,4 +1,4 @@
-"""Rotate q and k and write k and v into the rows of a cache. Twin: `dimoo.ops.rope_into`."""
+"""Rotate q and k, and write k and v into the rows of a cache. Twins in `dimoo.ops`: `rope_into`, `apply_rope`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def kernel(
     q, k, v, cos, sin, q_out, keys, values, target,
     R, H, G, half,
     q_b, q_h, q_r, k_b, k_h, k_r, v_b, v_h, v_r, turn_b, turn_r,
-    HAS_Q: tl.constexpr, HAS_TARGET: tl.constexpr, HB: tl.constexpr, GB: tl.constexpr, DB: tl.constexpr,
+    HAS_Q: tl.constexpr, HAS_V: tl.constexpr, HAS_TARGET: tl.constexpr,
+    HB: tl.constexpr, GB: tl.constexpr, DB: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)                           # one program a token, all its heads
     batch, row = token // R, token % R
@@ -50,9 +51,10 @@ def kernel(
     out = place * G * d + head * d + column
     tl.store(keys + out, left.to(keys.dtype.element_ty), mask=there)
     tl.store(keys + out + half, right.to(keys.dtype.element_ty), mask=there)
-    source = v + batch * v_b + row * v_r + head * v_h + column
-    tl.store(values + out, tl.load(source, mask=there, other=0.0), mask=there)
-    tl.store(values + out + half, tl.load(source + half, mask=there, other=0.0), mask=there)
+    if HAS_V:
+        source = v + batch * v_b + row * v_r + head * v_h + column
+        tl.store(values + out, tl.load(source, mask=there, other=0.0), mask=there)
+        tl.store(values + out + half, tl.load(source + half, mask=there, other=0.0), mask=there)
 
 
 def rope_into(
@@ -60,21 +62,37 @@ def rope_into(
     target: Tensor | None,
 ) -> Tensor | None:  # fmt: skip
     """As the twin: q (B, H, R, d), k and v (B, G, R, d), cos and sin (..., 1, R, d), keys and values (B', L, G, d)."""
+    return rotate("rope_into", q, k, v, cos, sin, keys, values, target)
+
+
+def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x (B, H, R, d), cos and sin (..., 1, R, d) -> (B, H, R, d), of which (B, R, H, d) is contiguous."""
+    batch, heads, rows, width = x.shape
+    out = torch.empty(batch, rows, heads, width, dtype=x.dtype, device=x.device)
+    rotate("apply_rope", None, x, None, cos, sin, out, None, None)
+    return out.transpose(1, 2)
+
+
+def rotate(
+    name: str, q: Tensor | None, k: Tensor, v: Tensor | None, cos: Tensor, sin: Tensor, keys: Tensor,
+    values: Tensor | None, target: Tensor | None,
+) -> Tensor | None:  # fmt: skip
+    """Launch; what is None is left out, and stands for k or keys where the kernel wants an address."""
     batch, groups, rows, width = k.shape
     cos, sin = (table.reshape(-1, rows, width) for table in (cos, sin))
     heads = 0 if q is None else q.shape[1]
     q, k, v, cos, sin = (x if x is None or x.stride(-1) == 1 else x.contiguous() for x in (q, k, v, cos, sin))
     out = None if q is None else torch.empty(batch, rows, heads, width, dtype=q.dtype, device=q.device)
     turn = (0 if len(cos) == 1 else cos.stride(0), cos.stride(1))
-    first = k if q is None else q
-    strides = [x.stride(axis) for x in (first, k, v) for axis in (0, 1, 2)]
+    first, second = (k if x is None else x for x in (q, v))
+    strides = [x.stride(axis) for x in (first, k, second) for axis in (0, 1, 2)]
     given = (
-        first, k, v, cos, sin, k if out is None else out, keys, values, k if target is None else target,
+        first, k, second, cos, sin, *(k if x is None else x for x in (out, keys, values, target)),
         rows, heads, groups, width // 2, *strides, *turn,
     )  # fmt: skip
     blocks = {
         "HB": power_of_two(max(heads, 1)), "GB": power_of_two(groups), "DB": power_of_two(width // 2),
-        "HAS_Q": q is not None, "HAS_TARGET": target is not None,
+        "HAS_Q": q is not None, "HAS_V": v is not None, "HAS_TARGET": target is not None,
     }  # fmt: skip
-    launch("rope_into", kernel, (batch * rows,), k.device, *given, **blocks)
+    launch(name, kernel, (batch * rows,), k.device, *given, **blocks)
     return None if out is None else out.transpose(1, 2)
