@@ -2,6 +2,7 @@
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +202,10 @@ def server(tiny_folder):
     place = Place.start(pipeline)
     yield place
     place.stop()
+
+
+@pytest.fixture
+def world64(tiny):
+    """A pipeline that draws the world's 64x64 pixels, so that the oracle can look at its drawings."""
+    tiny.set_defaults(replace(tiny.defaults, height=64, width=64))
+    return tiny

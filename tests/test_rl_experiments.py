@@ -49,12 +49,6 @@ def test_means_are_over_families():
     assert found == {"a": 1.0, "b": 0.5, "mean": 0.75}
 
 
-@pytest.fixture
-def world64(tiny):
-    tiny.set_defaults(type(tiny.defaults)(**{**vars(tiny.defaults), "height": 64, "width": 64}))
-    return tiny
-
-
 def test_real_drawings_and_puzzles_are_judged(world64):
     found, forwards = compare.drawings(world64, per_kind=1, seeds=(0,), num_inference_steps=2)
     assert {x.shape for x in found.values()} == {(1, 1)} and len(found) == 6 and forwards == 2
