@@ -97,17 +97,22 @@ def painted(prompt: Tensor, image: Tensor, weight: np.ndarray, v: Vocab, rng: np
 
 
 def conclude(sequence: Sequence, words: list[int], room: int, v: Vocab, rng: np.random.Generator) -> None:
-    """An answer with its end, then padding up to a window, one that fits into `room` tokens if any does.
+    """An answer with its end, then padding up to `room`; the padding is noised on its own, as Lumina-DiMOO's.
 
-    Short answers are hidden as a whole: no partial hints. Padding is noised on its own, as Lumina-DiMOO's.
+    Short answers are hidden as a whole: no partial hints.
     """
     said = len(words) + 1
     noise = np.ones(said, dtype=bool) if said <= SHORT else cosine_noise(said, rng)
     sequence.answer([*words, v.eoa], noise.tolist(), [min(1.0, SHORT / said)] * said)
-    smallest, *larger = (length for length in WINDOWS if length >= said)
-    padding = int(rng.choice([smallest, *(length for length in larger if length <= room)])) - said
-    if padding:
+    if room > said:
+        padding = room - said
         sequence.answer([v.pad] * padding, cosine_noise(padding, rng).tolist(), [PAD_WEIGHT] * padding)
+
+
+def window(words: list[int], room: int, rng: np.random.Generator) -> int:
+    """A length for an answer with its end: any of WINDOWS that fits into `room`, or the smallest there is for it."""
+    smallest, *larger = (length for length in WINDOWS if length > len(words))
+    return int(rng.choice([smallest, *(length for length in larger if length <= room)]))
 
 
 class ExampleMaker:
@@ -166,7 +171,7 @@ class ExampleMaker:
             sequence.answer(words, [bool(rng.random() < HIDDEN)] * len(words), [1.0] * len(words))
             sequence.say(v.eoa)
         sequence.say(*asked, v.boa)
-        conclude(sequence, last, room - len(sequence.ids) - 1, v, rng)
+        conclude(sequence, last, window(last, room - len(sequence.ids) - 1, rng), v, rng)
         sequence.say(v.eoa)
         return sequence.done()
 
@@ -192,7 +197,8 @@ class ExampleMaker:
         problem = PUZZLES[draw_from(PUZZLE_MIX, rng)].sample(rng, held_out=False)
         sequence = Sequence()
         sequence.say(*self.text.first_turn("understanding", problem.text), self.vocab.boa)
-        conclude(sequence, self.text.encode(problem.answer), max(WINDOWS), self.vocab, rng)
+        words = self.text.encode(problem.answer)
+        conclude(sequence, words, window(words, max(WINDOWS), rng), self.vocab, rng)
         sequence.say(self.vocab.eoa)
         return sequence.done()
 
