@@ -47,11 +47,12 @@ def test_a_stopped_server_finishes_what_it_has_taken(tiny_folder, processes):
     flags = ("--model", str(tiny_folder), "--max-batch", "2", "--grace", "300")
     with bench.server("serve", *flags) as (address, process), ThreadPoolExecutor(8) as pool:
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0, timeout=300)
-        ask = {"prompt": "a star", "size": "64x64", "extra_body": {"steps": 64}}
+        ask = {"prompt": "a star", "size": "128x128", "extra_body": {"steps": 100}}    # seconds, so that some wait
         asked = [pool.submit(client.images.generate, **ask) for _ in range(8)]
         end = time.monotonic() + 120
         while _taken(address) < 7:                          # the first may be done by now
             assert time.monotonic() < end
+            time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         assert all(one.result().data for one in asked)
         assert process.wait(60) in (0, -signal.SIGTERM)
