@@ -75,6 +75,7 @@ class Sitting:
         said = []
         for number, chunk in enumerate(chunks(tasks)):
             given = {"seed": self.seed, "index": BATCH * number, "preset": self.preset, **settings}
+            given.setdefault("block_length", chunk[0].length)                   # whatever the checkpoint's blocks
             said += self.pipeline.run(chunk, **given).texts
         return said
 
