@@ -140,9 +140,11 @@ def test_leaving_frees_the_model(studio, client):
     try:
         job = client.submit(prompt="a star", api_name="/create")
         place.until(lambda: place.engine.running)
-        job.cancel()
+        leaving = threading.Thread(target=job.cancel)           # comes back once the event has ended
+        leaving.start()
         release.set()
         place.until(lambda: not place.engine.running)
+        leaving.join()
     finally:
         pipeline.run = plain
     assert newest(studio)[1]["prompt"] != "never"

@@ -121,7 +121,7 @@ def tiny_base() -> SFTRecipe:
 
 
 def tiny() -> SFTRecipe:
-    """dimoo-tiny: about five hours on two cores."""
+    """dimoo-tiny: about seven hours on two cores."""
     return SFTRecipe()
 
 
