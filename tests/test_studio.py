@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -17,6 +18,8 @@ from dimoo_app.studio.ask import turns
 from dimoo_app.studio.controls import Sampling, sizes
 from dimoo_app.studio.paint import hole
 from dimoo_app.studio.pieces import OPEN, pieces, so_far
+from dimoo_training import world as w
+from dimoo_training.world.scene import smallest_world
 
 
 def test_history_survives_and_users_do_not_see_each_other(tmp_path, photo):
@@ -124,7 +127,9 @@ def test_the_page_is_built_and_its_examples_are_there(tiny, tmp_path):
     assert labels == ["Create", "Edit", "Paint", "Ask", "Text", "Compare", "History"]
     shown = [samples.DRAWINGS, samples.EDITS, samples.HOLES, samples.QUESTIONS]
     for name, _ in (one for given in shown for one in given):
-        assert Image.open(samples.picture(name)).size == (64, 64)
+        shown = np.asarray(Image.open(samples.picture(name)))
+        scene = w.parse(shown).scene                            # what the embedded model was trained on
+        assert shown.shape == (64, 64, 3) and smallest_world(scene) == w.WORLDS["first"]
 
 
 def test_untouched_controls_are_left_to_the_checkpoint(tiny):

@@ -121,7 +121,6 @@ class WindowSession:
     def rows(self, sequences: Sequences) -> Tensor:
         """(nB, R) positions to recompute, ascending; where a sequence has fewer, its last is repeated."""
         first, last = self.settings.stretch(sequences)
-        ends = torch.tensor(sequences.lengths, device=first.device) - 1
-        first, last = first.clamp_min(0), torch.minimum(last, ends)
+        first, last = first.clamp_min(0), torch.minimum(last, sequences.ends - 1)
         width = int((last - first).max()) + 1
         return torch.minimum(first[:, None] + torch.arange(width, device=first.device), last[:, None])

@@ -1,4 +1,4 @@
-"""Examples with thumbnails: small pictures of dimoo-tiny's world that ship with the studio."""
+"""Examples with thumbnails: small pictures that ship with the studio, of what dimoo-tiny can draw."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ DRAWINGS = (
     ("circle", "a red circle"),
     ("two", "a green star and a blue square"),
     ("hearts", "three yellow hearts"),
-    ("beside", "a purple ring to the left of an orange cross"),
-    ("striped", "a cyan diamond on a striped background"),
+    ("beside", "a purple triangle and an orange cross"),
+    ("gray", "a blue heart on a gray background"),
 )
 EDITS = (
     ("circle", "make the circle green"),
     ("two", "remove the star"),
     ("beside", "change the background to black"),
-    ("hearts", "add a blue ring"),
+    ("hearts", "add a blue star"),
 )
-HOLES = (("circle", "a red circle and a blue star"), ("two", "a green star and a pink heart"))
+HOLES = (("circle", "a red circle and a blue star"), ("two", "a green star and a purple heart"))
 QUESTIONS = (
     ("circle", "what color is the circle?"),
-    ("two", "is there a star?"),
-    ("hearts", "how many hearts are there?"),
+    ("two", "where is the star?"),
+    ("hearts", "what is the background?"),
     ("beside", "what is in the picture?"),
 )
 """(picture, words) of each tab."""
