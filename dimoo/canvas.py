@@ -23,7 +23,8 @@ class Row:
     """One sample before batching.
 
     Attributes:
-        answer: (T,) ids from the opening to the closing answer token; `vocab.mask` where we may write.
+        answer: (T,) ids, from the opening to the closing answer token where the checkpoint has them; `vocab.mask` where
+            we may write.
         conditions: branch name -> ids that stand before the answer in that branch.
         columns: the vocabulary slice the masks are filled from.
         grid: (h, w) of an image answer, None for text.
@@ -195,10 +196,6 @@ class Sequences:
     def ids(self) -> Tensor:
         """(nB, L)."""
         return self._ids[:, : self.length]
-
-    @property
-    def mask_id(self) -> int:
-        return self.vocab.mask
 
     @property
     def masked(self) -> Tensor:

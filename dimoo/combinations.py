@@ -54,8 +54,9 @@ class Combination:
 
 def refuse(**chosen: Any) -> None:
     """Raises ValueError for the first contradiction among fields of `Chosen`, with what is allowed instead."""
+    given = Chosen(**chosen)
     for combination in COMBINATIONS:
-        combination.check(Chosen(**chosen))
+        combination.check(given)
 
 
 def adaptive(rule: Any) -> bool:

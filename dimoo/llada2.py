@@ -116,5 +116,5 @@ def read(prompt, messages) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
 
 def ended(ids: Tensor, vocab) -> Tensor:
     """An answer (T,) with padding behind its first end token."""
-    ends = torch.isin(ids, torch.tensor(vocab.ends))
+    ends = vocab.is_end(ids)
     return ids.masked_fill((ends.cumsum(0) - ends.long()) > 0, vocab.pad)

@@ -176,6 +176,11 @@ def combine(logits: Tensor, weights: Sequence[float]) -> Tensor:
     return total
 
 
+def without(z: Tensor, column: int | None) -> Tensor:
+    """z with -inf in one column; the index is made on the device, so there is no copy to wait for."""
+    return z if column is None else z.index_fill(-1, torch.full((1,), column, device=z.device), -torch.inf)
+
+
 def guided_sample(
     logits: Tensor, weights: Sequence[float], temperature: float, keys: Tensor, forbidden: int | None
 ) -> tuple[Tensor, Tensor]:
@@ -187,9 +192,7 @@ def guided_sample(
     """
     if fused := kernels(logits):
         return fused.guided_sample(logits, weights, temperature, keys, forbidden)
-    z = combine(logits, weights)
-    if forbidden is not None:
-        z = z.index_fill(-1, torch.full((1,), forbidden, device=z.device), -torch.inf)
+    z = without(combine(logits, weights), forbidden)
     score = z if temperature == 0 else z / temperature + gumbel(uniform(keys, z.shape[-1]))
     ids = score.argmax(-1)
     return ids, z.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)

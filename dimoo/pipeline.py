@@ -253,10 +253,7 @@ class DiMOOPipeline(DiffusionPipeline):
 
     def _denoise(self, tasks, seeds, settings: Settings, callback, tensors) -> tuple[Canvas, int]:
         kind = tasks[0].kind
-        parts = {
-            "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
-            "cache": settings.cache_policy(), "stop": settings.stop(kind),
-        }  # fmt: skip
+        parts = settings.slots(kind)
         refuse(cache=parts["cache"], attention=self.model.attention_kind)
         for length in {task.length for task in tasks if isinstance(task, Text | Ask)}:
             settings.check_length(length)

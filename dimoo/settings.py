@@ -211,6 +211,13 @@ class Settings:
         if isinstance(blocks, LeftToRight):
             blocks.check(length)
 
+    def slots(self, kind: str) -> dict[str, Any]:
+        """The arguments of `denoise` for a kind of task."""
+        return {
+            "scheduler": self.scheduler(), "guider": self.guider(), "blocks": self.blocks(kind),
+            "cache": self.cache_policy(), "stop": self.stop(kind),
+        }  # fmt: skip
+
     def stop(self, kind: str) -> StoppingCriteria:
         if kind == "text":
             return AnswerEnd()
@@ -229,7 +236,7 @@ class Settings:
         given = {name: getattr(self, f"cache_{name}") for name in ("ratio", "warmup", "refresh", "drift")}
         given = {name: value for name, value in given.items() if value is not None}
         for name in given:
-            if not hasattr(policy, name):
+            if name not in getattr(policy, "__dataclass_fields__", {}):
                 named = "none" if isinstance(policy, NoCache) else type(policy).__name__
                 raise ValueError(f"cache_{name} is for the max-logit cache, and the cache is {named}")
         policy = replace(policy, **given) if given else policy

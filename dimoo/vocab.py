@@ -73,6 +73,10 @@ class Vocab:
         """Ids that end a text answer."""
         return self.eoa, self.pad
 
+    def is_end(self, ids: Tensor) -> Tensor:
+        """Where ids end a text answer; nothing is copied to the device."""
+        return (ids == self.eoa) | (ids == self.pad)
+
     @classmethod
     def from_checkpoint(cls, tokenizer, config, codebook_size: int | None = None) -> Vocab:
         """Read the ids from a tokenizer (by token string) and a model config (fields).

@@ -84,12 +84,8 @@ def run(
         length = int((problem.row.answer == vocab.mask).sum())
         settings = Settings(**{"block_length": block_length} | recipe.at(budget, length)).filled(defaults, "text")
         canvas = Canvas([problem.row], vocab, [(0, number)], device)
-        slots = {
-            "scheduler": settings.scheduler(), "blocks": settings.blocks("text"), "cache": settings.cache_policy(),
-            "stop": settings.stop("text"),
-        }  # fmt: skip
         began = time.perf_counter()
-        denoise(canvas, counted, **slots)
+        denoise(canvas, counted, **settings.slots("text"))
         answer = canvas.row(0)                                                  # waits for the device
         score.seconds += time.perf_counter() - began
         score.answers.append(answer[problem.row.answer == vocab.mask])
@@ -104,7 +100,7 @@ def run(
 def written(answer: Tensor, row: Row, vocab: Vocab) -> int:
     """Tokens written up to the first end, which counts as one."""
     open = row.answer == vocab.mask
-    ends = torch.isin(answer, torch.tensor(vocab.ends)) & open
+    ends = vocab.is_end(answer) & open
     before = (ends.cumsum(0) - ends.long()) == 0
     return int((open & before & (answer != vocab.mask)).sum())
 

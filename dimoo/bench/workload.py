@@ -156,7 +156,4 @@ class Workload:
         """The arguments of `denoise` for a preset, or for `plain`. Raises ValueError for one that does not exist."""
         kind, plain = TASKS[self.load.task], preset == BASELINE
         settings = Settings(num_inference_steps=steps, preset="exact" if plain else preset).filled(self.defaults, kind)
-        return {
-            "scheduler": settings.scheduler(), "guider": settings.guider(), "blocks": settings.blocks(kind),
-            "stop": settings.stop(kind), "cache": PlainPath() if plain else settings.cache_policy(),
-        }  # fmt: skip
+        return settings.slots(kind) | ({"cache": PlainPath()} if plain else {})

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dimoo.cache.reuse import SourceReuse
 from dimoo.cache.session import Session
+from dimoo.cache.store import level
 
 
 class Selection(Protocol):
@@ -48,8 +49,7 @@ class Published:
     def __call__(self, best: Tensor, changed: Tensor, masked: Tensor, lengths: list[int], share: float) -> Tensor:
         values = [one[:length].float() for one, length in zip(best, lengths, strict=True)]
         chosen = [(one <= torch.quantile(one, share)).nonzero().flatten() for one in values]
-        width = max(map(len, chosen))
-        return torch.stack([torch.cat([rows, rows[:1].expand(width - len(rows))]) for rows in chosen])
+        return level(chosen)
 
 
 class ChangedFirst:

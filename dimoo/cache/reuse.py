@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dimoo.cache.session import Session
+from dimoo.cache.store import level
 from dimoo.canvas import Sequences
 
 
@@ -41,8 +42,7 @@ class SourceReuse:
             computed = torch.ones(length, dtype=torch.bool)
             computed[: len(one)] = ~one
             rows.append(computed.nonzero().flatten())
-        width = max(map(len, rows))
-        return torch.stack([torch.cat([one, one[:1].expand(width - len(one))]) for one in rows])
+        return level(rows)
 
     def open(self, steps: int) -> Session:
         from dimoo.cache.max_logit import MaxLogitCache

@@ -99,8 +99,6 @@ class Session:
     fresh: set[int] = field(default_factory=set)
     """Sequences of which every open position has logits as well."""
     drifted: set[int] = field(default_factory=set)
-    recomputed: Tensor | None = None
-    """Rows of the last narrow pass, for inspection."""
     late: Late = field(default_factory=Late)
     graphs: GraphedPasses | None = None
 
@@ -203,7 +201,6 @@ class Session:
         state.best.scatter_(1, rows, largest)
         state.saw(sequences, rows)
         state.remember(rows, logits)
-        self.recomputed = rows
         if settings.drift is not None:
             self.watch(members, (largest - before).abs(), masked.gather(1, rows) & before.isfinite())
         return state.recall(asked)

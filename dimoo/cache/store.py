@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from dimoo import ops
@@ -19,6 +20,12 @@ def needs_cache(denoiser) -> None:
     """Raises ValueError for a denoiser whose keys and values cannot be kept, which it says with `can_cache`."""
     if not getattr(denoiser, "can_cache", True):
         raise ValueError(f"{type(denoiser).__name__} computes all positions or none; allowed cache: none")
+
+
+def level(rows: Sequence[Tensor]) -> Tensor:
+    """Positions of each sequence -> (n, R); where a sequence has fewer, its first is repeated."""
+    width = max(map(len, rows))
+    return torch.stack([torch.cat([one, one[:1].expand(width - len(one))]) for one in rows])
 
 
 @dataclass

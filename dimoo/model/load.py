@@ -1,7 +1,6 @@
 """Check a checkpoint folder before a weight is read: config fields, files, and the headers of every tensor.
 
-Only json files and safetensors headers are opened, so the 8B checkpoint takes as long as a tiny one. What
-is found is compared with the model built on the meta device. Sizes are in bytes.
+What the files state (`files`) is compared with the model built on the meta device.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class TokenEditing:
         return replace(window, reach=there, widest=int(canvas.writable.sum(1).max()))
 
     def open(self, canvas: Canvas, steps: int) -> EditMemory:
-        return EditMemory(self, canvas, canvas.ids.new_zeros(len(canvas), steps + self.post_steps))
+        return EditMemory(self, canvas, canvas.ids.new_zeros(len(canvas), steps))
 
 
 class EditMemory:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dimoo.canvas import Canvas
 from dimoo.ops import gather_rows, scatter_rows
+from dimoo.resolve import resolve
 from dimoo.sampling.rules import within
 
 Process = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -50,7 +51,7 @@ class Credit:
 
     def open(self, canvas: Canvas) -> Process:
         shape = (*canvas.ids.shape, self.keep)
-        return CreditMemory(self, torch.zeros_like(canvas.ids, dtype=torch.float32).new_zeros(shape),
+        return CreditMemory(self, canvas.ids.new_zeros(shape, dtype=torch.float32),
                             canvas.ids.new_zeros(shape))  # fmt: skip
 
 
@@ -144,16 +145,14 @@ class EarlyRejection:
     def __post_init__(self):
         if not 0 < self.low <= self.high <= 1:
             raise ValueError(f"early rejection needs 0 < low <= high <= 1, got low {self.low} and high {self.high}")
-        if isinstance(self.ramp, str) and self.ramp not in RAMPS:
-            raise ValueError(f"unknown ramp {self.ramp!r}; allowed: {', '.join(RAMPS)}")
+        resolve(self.ramp, RAMPS, "ramp")
 
     def __call__(self, score: Tensor, probability: Tensor, is_end: Tensor, progress: tuple) -> tuple[Tensor, Tensor]:
         """score, probability, is_end (B, M); progress: what a `Ramp` takes -> damped score and probability.
 
         The score is a logarithm, so the factor is added to it as one.
         """
-        ramp = RAMPS[self.ramp] if isinstance(self.ramp, str) else self.ramp
-        rise = ramp(*progress).float().clamp(0, 1)
+        rise = resolve(self.ramp, RAMPS, "ramp")(*progress).float().clamp(0, 1)
         factor = torch.where(is_end, self.low + (self.high - self.low) * rise, 1.0)
         return score + factor.log(), probability * factor
 

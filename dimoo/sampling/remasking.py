@@ -56,7 +56,7 @@ class Remasking(Protocol):
 
 
 @dataclass(frozen=True)
-class ReMDM:
+class ReMDM(Remasking):
     """ReMDM (Wang et al. 2025): each written token is put back with probability sigma, whatever the model thinks.
 
     Any sigma up to `Written.most` keeps the marginals of the process, hence it works with every masked model.
@@ -69,9 +69,6 @@ class ReMDM:
 
     def __post_init__(self):
         within("eta", self.eta)
-
-    def quota(self, given: Quota) -> Quota:
-        return given
 
     def sigma(self, written: Written) -> Tensor:
         raise NotImplementedError
@@ -152,7 +149,7 @@ class Loop(ReMDM):
 
 
 @dataclass(frozen=True)
-class LowConfidence:
+class LowConfidence(Remasking):
     """Written tokens the model now gives less than `threshold` go back (dInfer's remasking variant: 0.4).
 
     Asks the model about positions it sees, which plain masked models are not trained for; measure before use.
@@ -164,9 +161,6 @@ class LowConfidence:
 
     def __post_init__(self):
         within("threshold", self.threshold)
-
-    def quota(self, given: Quota) -> Quota:
-        return given
 
     def __call__(self, written: Written) -> Tensor:
         return written.here & (written.now < self.threshold)

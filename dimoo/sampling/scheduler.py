@@ -177,7 +177,7 @@ class Scheduler:
         ids, score = drawn.ids, drawn.sure.float()                              # (B, M)
         if self.reject is not None:
             progress = (step, timetable.lasting, timetable.planned(step)[0])
-            ends = torch.stack([ids + canvas.columns.start == end for end in canvas.vocab.ends]).any(0)
+            ends = canvas.vocab.is_end(ids + canvas.columns.start)
             score, probability = self.reject(score, probability, ends, progress)
         heat = self.temperature if self.rank_temperature is None else self.rank_temperature
         if heat := heat * self.anneal(step / timetable.steps):
@@ -233,8 +233,4 @@ def masked_column(canvas: Canvas, logits: Tensor) -> int | None:
 
 def suppress(logits: Tensor, canvas: Canvas) -> Tensor:
     """The mask id is never a token: committing it would leave the position open for ever."""
-    column = masked_column(canvas, logits)
-    if column is None:
-        return logits
-    index = torch.full((1,), column, device=logits.device)      # made there: no copy to wait for
-    return logits.index_fill(-1, index, -torch.inf)
+    return ops.without(logits, masked_column(canvas, logits))

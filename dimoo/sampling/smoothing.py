@@ -51,13 +51,13 @@ class SmoothingSession:
         s = self.settings
         if self.lean is not None and len(self.lean) == len(sequences.ids):      # the branches are the same ones
             weight = min(s.start + s.rise * self.passes, s.most)
-            masked = (sequences.ids == sequences.mask_id)[..., None]
-            sequences.soft = weight * self.lean * masked
+            sequences.soft = weight * self.lean * sequences.masked[..., None]
         logits = self.inner.logits(denoiser, sequences, rows, columns, step)
         self.passes, sequences.soft = self.passes + 1, None
         share = logits.float().softmax(-1)
-        if columns.start <= sequences.mask_id < columns.stop:                   # it leans to words, not to itself
-            share[..., sequences.mask_id - columns.start] = 0
+        mask = sequences.vocab.mask
+        if columns.start <= mask < columns.stop:                                # it leans to words, not to itself
+            share[..., mask - columns.start] = 0
         self.lean = sequences.spread(rows, denoiser.embed(share, columns))      # (nB, L, D)
         return logits
 

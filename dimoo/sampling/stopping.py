@@ -34,7 +34,7 @@ class AnswerEnd:
     """
 
     def __call__(self, canvas: Canvas) -> Tensor:
-        ends = sum(canvas.ids == end for end in canvas.vocab.ends).bool() & canvas.editable
+        ends = canvas.vocab.is_end(canvas.ids) & canvas.editable
         masks_before = canvas.masked.cumsum(1)
         canvas.done |= (ends & (masks_before == 0)).any(1) & ~canvas.busy
         return (canvas.done | ~(canvas.masked.any(1) | canvas.busy)).all()

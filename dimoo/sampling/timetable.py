@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dimoo import ops
 from dimoo.canvas import Canvas, Window
 from dimoo.sampling.editing import EditMemory
 from dimoo.sampling.processors import Process
@@ -39,7 +40,7 @@ class Timetable:
     @property
     def lasting(self) -> Tensor:
         """(B, 1) how many steps each row's schedule has: as many as it would have alone."""
-        return torch.tensor(self.window.steps, device=self.canvas.device)[:, None]
+        return ops.index(tuple(self.window.steps), self.canvas.device)[:, None]
 
     def left(self, step: int) -> int:
         """Most positions any row has logits for at `step`."""
@@ -89,7 +90,7 @@ class OpenTimetable(Timetable):
         """(B, 1) as many as there are masks, the most a rule that decides itself can need."""
         if not self.adaptive:
             return super().lasting
-        return torch.tensor(self.window.counts, device=self.canvas.device)[:, None]
+        return ops.index(tuple(self.window.counts), self.canvas.device)[:, None]
 
     def idle(self, step: int) -> bool:
         if not self.over and step % self.unroll == 0:
@@ -117,5 +118,5 @@ class OpenTimetable(Timetable):
         if not self.adaptive and self.table.shape[1]:
             return super().planned(min(step, self.table.shape[1] - 1))
         open = (self.canvas.masked & self.window.open).sum(1)
-        filled = (1 - open / torch.tensor(self.window.counts, device=open.device).clamp_min(1))[:, None]
+        filled = (1 - open / ops.index(tuple(self.window.counts), open.device).clamp_min(1))[:, None]
         return filled, filled, (open - 1).clamp_min(0)

@@ -11,8 +11,8 @@ from dimoo_kernels.launch import launch, power_of_two
 
 
 @triton.jit
-def turned(x, out, cos, sin, head, column, half, inside):
-    """Rotate the heads of one token: x, out point at its first head; the last axis is contiguous."""
+def turned(x, cos, sin, head, column, half, inside):
+    """Rotate the heads of one token: x points at its first head; the last axis is contiguous."""
     left = tl.load(x + head + column, mask=inside, other=0.0).to(tl.float32)
     right = tl.load(x + head + column + half, mask=inside, other=0.0).to(tl.float32)
     return left * cos - right * sin, right * cos + left * sin
@@ -37,7 +37,7 @@ def kernel(
     if HAS_Q:
         head = tl.arange(0, HB)[:, None]
         there = (head < H) & inside
-        left, right = turned(q + batch * q_b + row * q_r, q_out, c, s, head * q_h, column, half, there)
+        left, right = turned(q + batch * q_b + row * q_r, c, s, head * q_h, column, half, there)
         out = q_out + token * H * d + head * d + column
         tl.store(out, left.to(q_out.dtype.element_ty), mask=there)
         tl.store(out + half, right.to(q_out.dtype.element_ty), mask=there)
@@ -47,7 +47,7 @@ def kernel(
         place = tl.load(target + token)
     head = tl.arange(0, GB)[:, None]
     there = (head < G) & inside
-    left, right = turned(k + batch * k_b + row * k_r, keys, c, s, head * k_h, column, half, there)
+    left, right = turned(k + batch * k_b + row * k_r, c, s, head * k_h, column, half, there)
     out = place * G * d + head * d + column
     tl.store(keys + out, left.to(keys.dtype.element_ty), mask=there)
     tl.store(keys + out + half, right.to(keys.dtype.element_ty), mask=there)

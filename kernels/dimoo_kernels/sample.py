@@ -7,6 +7,7 @@ counter-based one of `dimoo.stream`, computed where it is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 import triton
@@ -81,14 +82,8 @@ def guided_sample(
     return ids, log_p
 
 
-_weights: dict[tuple, Tensor] = {}
-
-
+@lru_cache(maxsize=256)
 def weights_on(weights: tuple[float, ...], device: torch.device) -> Tensor:
     """The weights as a tensor; kept, because copying them at every step would wait for the device."""
-    if len(_weights) > 256:
-        _weights.clear()
-    if (weights, device) not in _weights:
-        with torch.inference_mode(False):
-            _weights[weights, device] = torch.tensor(weights, dtype=torch.float32, device=device)
-    return _weights[weights, device]
+    with torch.inference_mode(False):
+        return torch.tensor(weights, dtype=torch.float32, device=device)
