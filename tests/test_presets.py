@@ -64,6 +64,7 @@ def test_what_is_given_besides_wins():
         ({"preset": "fats"}, "preset has no 'fats', did you mean 'fast'.*balanced.*published"),
         ({"preset": "fast+"}, "preset has no ''"),
         ({"cache_ratio": 0.5}, "cache_ratio is for the max-logit cache, and the cache is none"),
+        ({"cache": "prefix", "cache_warmup": 0.5}, "cache_warmup is for .* and the cache is PrefixCache"),
         ({"preset": "fast", "cache_ratio": 1.0}, r"cache_ratio must lie in \(0, 1\), got 1.0"),
         ({"preset": "fast", "cache_warmup": 1.5}, r"cache_warmup must lie in \[0, 1\], got 1.5"),
         ({"preset": "fast", "cache_refresh": 0}, "cache_refresh must be at least 1, got 0"),

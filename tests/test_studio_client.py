@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from html import escape
 from pathlib import Path
 
@@ -132,19 +132,14 @@ def test_errors_say_what_to_do(client):
         client.predict(image=None, style=None, prompt="a", api_name="/edit")
 
 
-def test_leaving_frees_the_model(studio, client):
+def test_leaving_frees_the_model(studio, client, monkeypatch):
     place, _ = studio
-    release, pipeline = threading.Event(), place.service.session.pipeline
-    plain = pipeline.run
-    pipeline.run = lambda *tasks, **options: release.wait(120) and plain(*tasks, **options)
-    try:
-        job = client.submit(prompt="a star", api_name="/create")
-        place.until(lambda: place.engine.running)
-        leaving = threading.Thread(target=job.cancel)           # comes back once the event has ended
-        leaving.start()
-        release.set()
-        place.until(lambda: not place.engine.running)
-        leaving.join()
-    finally:
-        pipeline.run = plain
-    assert newest(studio)[1]["prompt"] != "never"
+    model, reports = place.service.session.pipeline.model, []
+    forward = model.forward
+    monkeypatch.setattr(model, "forward", lambda *given, **named: time.sleep(0.5) or forward(*given, **named))
+    monkeypatch.setattr(place.engine, "observers", [reports.append])
+    job = client.submit(prompt="a star", api_name="/create")
+    place.until(lambda: place.engine.running)
+    job.cancel()
+    place.until(lambda: reports)
+    assert [report.stopped for report in reports] == [True]

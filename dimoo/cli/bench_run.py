@@ -12,7 +12,7 @@ from dimoo.bench.report import HEADINGS, cells, plot_quality, title, write_json
 from dimoo.bench.workload import BASELINE, Load, Workload, random_model
 from dimoo.cli import console
 from dimoo.cli.flags import Machine
-from dimoo.cli.session import ALLOWED_DTYPES, DTYPES, MODEL, find_device, load
+from dimoo.cli.session import MODEL, load, placed
 from dimoo.presets import read_preset
 
 
@@ -79,9 +79,6 @@ def workload_of(order: Order, machine: Machine) -> Workload:
     if order.random is None:
         session = load(machine)
         return Workload.of(machine.model or MODEL, session.pipeline, order.load)
-    device = find_device(machine.device or "auto")
-    dtype = machine.dtype or DTYPES[device.type]
-    if dtype not in ALLOWED_DTYPES:
-        raise ValueError(f"unknown --dtype {dtype!r}; allowed: {', '.join(ALLOWED_DTYPES)}")
+    device, dtype = placed(machine)
     model = random_model(order.random, device, getattr(torch, dtype))
     return Workload.random(order.random, order.load, device, getattr(torch, dtype), model)

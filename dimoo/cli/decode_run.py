@@ -18,7 +18,7 @@ from dimoo.blocks import LeftToRight
 from dimoo.cli import console
 from dimoo.cli.extras import reach
 from dimoo.cli.flags import Machine
-from dimoo.cli.session import DTYPES, find_device, load
+from dimoo.cli.session import load, placed
 from dimoo.recipes import COMPARISONS, RECIPES
 from dimoo.resolve import choices, resolve
 from dimoo.settings import Defaults
@@ -95,8 +95,8 @@ def compare_recipes(order: Order, machine: Machine) -> dict[str, Any]:
     made: dict[str, Any] = {"dimoo": __version__, "order": asdict(order), "machine": platform.machine(),
                             "threads": torch.get_num_threads(), "torch": torch.__version__, "tasks": {}}  # fmt: skip
     if order.random is not None:
-        device = find_device(machine.device or "auto")
-        model = random_model(order.random, device, getattr(torch, machine.dtype or DTYPES[device.type]))
+        device, dtype = placed(machine)
+        model = random_model(order.random, device, getattr(torch, dtype))
         vocab = random_vocab(model.config)
         posed = {"random": random_problems(vocab, order.problems, order.image, order.masks(256))}
         defaults, source = Defaults(), {"model": f"random {order.random}"}

@@ -48,16 +48,22 @@ class Session:
 
 def load(machine: Machine) -> Session:
     """Load the model. Raises ValueError for a device or dtype that is not there, and for a broken checkpoint."""
-    device = find_device(machine.device or "auto")
-    dtype = machine.dtype or DTYPES[device.type]
-    if dtype not in ALLOWED_DTYPES:
-        raise ValueError(f"unknown --dtype {dtype!r}; allowed: {', '.join(ALLOWED_DTYPES)}")
+    device, dtype = placed(machine)
     name = machine.model or MODEL
     folder = locate(name)
     quiet()
     pipeline = DiMOOPipeline.from_pretrained(folder, dtype=getattr(torch, dtype)).to(device)
     pipeline.set_progress_bar_config(disable=True)
     return Session(pipeline, name, fingerprint(folder), str(device), dtype)
+
+
+def placed(machine: Machine) -> tuple[torch.device, str]:
+    """Where to compute and how precisely. Raises ValueError for a device or dtype that is not there."""
+    device = find_device(machine.device or "auto")
+    dtype = machine.dtype or DTYPES[device.type]
+    if dtype not in ALLOWED_DTYPES:
+        raise ValueError(f"unknown --dtype {dtype!r}; allowed: {', '.join(ALLOWED_DTYPES)}")
+    return device, dtype
 
 
 def find_device(name: str) -> torch.device:

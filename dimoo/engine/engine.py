@@ -55,13 +55,13 @@ class Engine:
     """Answers jobs with one pipeline, one batch at a time.
 
     Args:
-        pipeline: it belongs to the engine from now on. observe: called with a `Report` after each batch.
+        pipeline: it belongs to the engine from now on.
     """
 
-    def __init__(self, pipeline: DiMOOPipeline, limits: Limits = Limits(),
-                 observe: Callable[[Report], None] | None = None):  # fmt: skip
+    def __init__(self, pipeline: DiMOOPipeline, limits: Limits = Limits()):
         self.pipeline, self.limits = pipeline, limits
-        self.observers = [observe] if observe else []
+        self.observers: list[Callable[[Report], None]] = []
+        """Called with a `Report` after each batch."""
         self._queue: deque[Sample] = deque()
         self._running: list[Sample] = []
         self._change = threading.Condition()
@@ -90,7 +90,7 @@ class Engine:
         starts = seeds_for(len(tasks), seed, index)
         job.samples = [Sample(job, task, start) for task, start in zip(tasks, starts, strict=True)]
         with self._change:
-            while wait and self._open and self._queue and not self._room(tasks):
+            while wait and self._open and not self._room(tasks):
                 self._change.wait()
             if not self._open:
                 raise Closed("shutting down: no new work is taken")
@@ -172,8 +172,8 @@ class Engine:
             first = self._queue[0]
             most = max(1, self.limits.batch // (first.job.settings.best_of or 1))
             together = [one for one in self._queue if _fits(one, first)][:most]
-            taken = set(map(id, together))
-            self._queue = deque(one for one in self._queue if id(one) not in taken)
+            taken = set(together)
+            self._queue = deque(one for one in self._queue if one not in taken)
             self._running = together
             self._change.notify_all()
             return together

@@ -128,7 +128,8 @@ class Job:
         self.forwards = max(self.forwards, forwards)
         if all(one.finished for one in self.samples):
             seconds = time.perf_counter() - self.began
-            result = Result([one.answer for one in self.samples], self.starts(), self.forwards, seconds)
+            answers, starts = ([getattr(one, name) for one in self.samples] for name in ("answer", "start"))
+            result = Result(answers, starts, self.forwards, seconds)
             with suppress(InvalidStateError):
                 self.future.set_result(result)
 
@@ -144,6 +145,3 @@ class Job:
                 seen = self.step
                 yield self
             time.sleep(every)
-
-    def starts(self) -> list[Start]:
-        return [sample.start for sample in self.samples]

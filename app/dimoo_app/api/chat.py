@@ -40,7 +40,8 @@ async def completions(asked: ChatRequest, request: Request, served: Service = De
          "finish_reason": reason(task, text, served)}
         for k, text in enumerate(result.answers)
     ]  # fmt: skip
-    return {**_head("chat.completion", served), "choices": choices, "usage": usage(task, result, served)}
+    cost = await run_in_threadpool(usage, task, result, served)
+    return {**_head("chat.completion", served), "choices": choices, "usage": cost}
 
 
 def conversation(asked: ChatRequest, served: Service) -> Ask:
@@ -108,7 +109,8 @@ async def chunks(asked: ChatRequest, job: Job, served: Service) -> AsyncIterator
             yield event(index, {"content": rest})
         yield event(index, {}, reason(task, text, served))
     if asked.stream_options and asked.stream_options.include_usage:
-        yield sse({**head, "choices": [], "usage": usage(task, result, served)})
+        cost = await run_in_threadpool(usage, task, result, served)
+        yield sse({**head, "choices": [], "usage": cost})
     yield sse("[DONE]")
 
 

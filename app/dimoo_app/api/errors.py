@@ -67,6 +67,5 @@ async def answer(request: Request, error: Exception) -> JSONResponse:
 
 def install(app: FastAPI) -> None:
     """Make `app` answer errors this way."""
-    for kind in (Exception, RequestValidationError, ValidationError, HTTPException, QueueFull, Closed, Cancelled,
-                 ValueError):
+    for kind in (Exception, RequestValidationError, HTTPException, *(row[0] for row in ERRORS)):
         app.add_exception_handler(kind, answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -20,12 +19,8 @@ CAPTION = "describe the picture"
 HINT = "**Ask about a picture**\n\nAdd one or several on the left, or just talk. The answer appears as it is decided."
 
 
-@dataclass(frozen=True)
-class AskTab:
-    pictures: gr.Gallery
-
-
-def build(desk: Desk) -> AskTab:
+def build(desk: Desk) -> gr.Gallery:
+    """The tab; returns the pictures that are asked about."""
     with gr.Row():
         with gr.Column(scale=4, min_width=320):
             pictures = gr.Gallery(label="Pictures", type="filepath", columns=2, height=260, object_fit="contain",
@@ -55,10 +50,9 @@ def build(desk: Desk) -> AskTab:
         said = [*said, {"role": "user", "content": question}]
         job = desk.start(request, TAB, [task], settings, int(number or 0))
         sample = job.samples[0]
-        yield [[*said, answer("…")], "", *buttons.busy()]
         for _ in desk.follow(job):
-            if sample.ids is not None:
-                yield [[*said, answer(so_far(desk.codec, sample.ids))], "", *buttons.busy()]
+            words = "…" if sample.ids is None else so_far(desk.codec, sample.ids)
+            yield [[*said, answer(words)], "", *buttons.busy()]
         result = desk.result(job)
         words = result.answers[0] or "(an empty answer)" if result else "(stopped)"
         yield [[*said, answer(words)], "", *buttons.free()]
@@ -72,12 +66,10 @@ def build(desk: Desk) -> AskTab:
             raise gr.Error("Add a picture first.", print_exception=False)
         yield from work(request, said, CAPTION, shown, length, number, *values)
 
-    quiet = {"show_progress": "hidden", "api_visibility": "private"}
-    event = caption.click(describe, [chat, pictures, length, seed, *sampling.inputs], outputs, concurrency_limit=None,
-                          **quiet)  # fmt: skip
-    event.failure(buttons.free, None, buttons.outputs, queue=False, **quiet)
-    clear.click(lambda: ([], []), None, [chat, pictures], queue=False, **quiet)
-    return AskTab(pictures)
+    given = [chat, pictures, length, seed, *sampling.inputs]
+    buttons.begin([caption.click], describe, given, outputs, api_visibility="private")
+    clear.click(lambda: ([], []), None, [chat, pictures], queue=False, show_progress="hidden", api_visibility="private")
+    return pictures
 
 
 def answer(words: str) -> dict:

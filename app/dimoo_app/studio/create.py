@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -19,15 +18,7 @@ TAB = "create"
 EMPTY = figures.empty("Nothing drawn yet", "Say what you want to see and press Enter.")
 
 
-@dataclass(frozen=True)
-class Create:
-    """The parts that others need."""
-
-    details: Details
-    prompt: gr.Textbox
-
-
-def build(desk: Desk) -> Create:
+def build(desk: Desk) -> Details:
     shapes = sizes(desk.defaults, desk.codec.images.ratio)
     with gr.Row(elem_classes="split"):
         with gr.Column(scale=5, min_width=320, elem_classes="asked"):
@@ -52,11 +43,7 @@ def build(desk: Desk) -> Create:
         with spoken():
             task, settings = TextToImage(prompt, height, width), sampling.settings(values)
         job = desk.start(request, TAB, [task] * int(count), settings, start)
-        yield [desk.show(job), start, *[gr.skip()] * 3, *buttons.busy()]
-        for _ in desk.follow(job):
-            yield [desk.show(job, sure), start, *[gr.skip()] * 3, *buttons.busy()]
-        if (result := desk.result(job)) is None:
-            yield [desk.stopped(job), start, *[gr.skip()] * 3, *buttons.free()]
+        if (result := (yield from buttons.follow(desk, job, start, sure))) is None:
             return
         paths = desk.keep(request, job, parameters(Drawing(prompt, height, width)))
         told = f"{figures.seconds(result.seconds)}, {result.forwards} forwards each. Click a picture for more."
@@ -69,4 +56,4 @@ def build(desk: Desk) -> Create:
     inputs = [prompt, size, count, *seed.inputs, sure, *sampling.inputs]
     outputs = [live, seed.number, *details.outputs, *buttons.outputs]
     buttons.wire(desk, draw, inputs, outputs, prompt)
-    return Create(details, prompt)
+    return details

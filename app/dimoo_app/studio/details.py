@@ -60,6 +60,11 @@ class Details:
         return [self.gallery, self.paths, self.panel]
 
     @staticmethod
+    def left() -> list[Any]:
+        """Values for `outputs` that change nothing."""
+        return [gr.skip()] * 3
+
+    @staticmethod
     def showing(paths: Sequence[Path | str]) -> list[Any]:
         """Values for `outputs`: these pictures, none of them chosen. Copies of the files, so a download is exact."""
         listed = [str(path) for path in paths]

@@ -81,12 +81,8 @@ def build(desk: Desk) -> EditTab:
             pictures = [load_image(path) for path in (image, style)[: PICTURES.get(kind, 1)]]
             task, settings = Edit(prompt or "", pictures, kind), sampling.settings(values)
         job = desk.start(request, TAB, [task], settings, start)
-        same = [gr.skip()] * 3
-        yield [desk.show(job), gr.ImageSlider(visible=False), start, *same, *buttons.busy()]
-        for _ in desk.follow(job):
-            yield [desk.show(job), gr.skip(), start, *same, *buttons.busy()]
-        if (result := desk.result(job)) is None:
-            yield [desk.stopped(job), gr.skip(), start, *same, *buttons.free()]
+        hidden = [gr.ImageSlider(visible=False)]
+        if (result := (yield from buttons.follow(desk, job, start, besides=hidden))) is None:
             return
         sources = tuple(desk.history(request).source(picture) for picture in pictures)
         paths = desk.keep(request, job, parameters(Editing(prompt or kind, sources, kind)))
@@ -94,9 +90,10 @@ def build(desk: Desk) -> EditTab:
         before = pictures[0].resize(after.size)
         pair = (figures.enlarged(before), figures.enlarged(after))
         told = figures.done(f"{figures.seconds(result.seconds)}, {result.forwards} forwards.")
-        yield [told, gr.ImageSlider(value=pair, visible=True), start, *Details.showing(paths), *buttons.free()]
+        compared = gr.ImageSlider(value=pair, visible=True)
+        yield [told, start, *Details.showing(paths), *buttons.free(), compared]
 
     inputs = [image, style, kind, prompt, *seed.inputs, *sampling.inputs]
-    outputs = [live, slider, seed.number, *details.outputs, *buttons.outputs]
+    outputs = [live, seed.number, *details.outputs, *buttons.outputs, slider]
     buttons.wire(desk, work, inputs, outputs, prompt)
     return EditTab(details, image)

@@ -111,9 +111,7 @@ def heat(confidence: torch.Tensor) -> Image.Image:
 
 def marked(picture: Image.Image, cells: torch.Tensor) -> Image.Image:
     """The picture with the cells (h, w) bool that will be filled in the accent colour, on the token grid."""
-    factor = max(1, 384 // max(picture.size))
-    large = picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
-    array = np.asarray(large.convert("RGB")).astype(np.float32)
+    array = np.asarray(enlarged(picture, 384).convert("RGB")).astype(np.float32)
     tall, wide = array.shape[0] // cells.shape[0], array.shape[1] // cells.shape[1]
     hole = np.kron(cells.numpy(), np.ones((tall, wide), bool))
     array[hole] = 0.35 * array[hole] + 0.65 * np.array([13, 148, 136])

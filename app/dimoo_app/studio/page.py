@@ -40,13 +40,13 @@ def build(session: Session, engine: Engine, history: History) -> gr.Blocks:
             with gr.Tab("Compare", id="compare"):
                 compare.build(desk)
             with gr.Tab("History", id="history") as tab:
-                shown = past.build(desk, page, tab)
+                shown = past.build(desk, tab)
         targets: dict[str, tuple[Any, list[Any]]] = {
             "edit": (handed_out, [edited.image]),
             "paint": (painted.opened, [painted.editor, painted.original]),
-            "ask": (lambda path: [handed_out(path)], [asked.pictures]),
+            "ask": (lambda path: [handed_out(path)], [asked]),
         }
-        for details in (created.details, edited.details, painted.details, shown):
+        for details in (created, edited.details, painted.details, shown):
             _lead(details, tabs, targets)
         page.unload(desk.leave)
     page.queue(default_concurrency_limit=AT_ONCE)

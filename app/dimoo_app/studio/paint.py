@@ -105,12 +105,7 @@ def build(desk: Desk) -> Paint:
             task, settings = Inpaint(prompt, picture, mask), sampling.settings(values)
         start = seed_of(number, locked)
         job = desk.start(request, TAB, [task], settings, start)
-        same = [gr.skip()] * 3
-        yield [desk.show(job), start, *same, *buttons.busy()]
-        for _ in desk.follow(job):
-            yield [desk.show(job), start, *same, *buttons.busy()]
-        if (result := desk.result(job)) is None:
-            yield [desk.stopped(job), start, *same, *buttons.free()]
+        if (result := (yield from buttons.follow(desk, job, start))) is None:
             return
         history = desk.history(request)
         filling = Filling(prompt, (history.source(picture),), mask=history.source(mask))

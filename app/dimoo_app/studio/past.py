@@ -12,7 +12,7 @@ EMPTY = figures.empty("No pictures yet", "What you make in the other tabs is kep
 SHOWN = 120
 
 
-def build(desk: Desk, page: gr.Blocks, tab: gr.Tab) -> Details:
+def build(desk: Desk, tab: gr.Tab) -> Details:
     words = gr.Textbox(label="Find in prompts", placeholder="all pictures", elem_id="history-words", max_lines=1)
     nothing = gr.HTML(EMPTY, elem_id="history-empty", padding=False)
     details = Details.build(desk, "history", "", columns=6)
@@ -23,6 +23,6 @@ def build(desk: Desk, page: gr.Blocks, tab: gr.Tab) -> Details:
         return [gr.HTML(visible=not paths), gallery, listed, panel]
 
     quiet = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
-    for event in (page.load, tab.select, words.change):
+    for event in (tab.select, words.change):
         event(read, words, [nothing, *details.outputs], **quiet)
     return details

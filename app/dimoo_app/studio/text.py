@@ -106,8 +106,7 @@ def build(desk: Desk) -> None:
     buttons.wire(desk, write, inputs, outputs, prompt)
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     for button, opening in ((lock, False), (reopen, True)):
-        event = button.click(again(opening), [state, marks, *inputs], outputs, concurrency_limit=None, **quiet)
-        event.failure(buttons.free, None, buttons.outputs, queue=False, **quiet)
+        buttons.begin([button.click], again(opening), [state, marks, *inputs], outputs, api_visibility="private")
     canvas.select(click, [state, marks], [marks, canvas], queue=False, **quiet)
     back.release(lambda last, step: view(desk, last[0][: int(step) + 1], last[1]) if last else gr.skip(),
                  [state, back], canvas, queue=False, **quiet)  # fmt: skip

@@ -67,7 +67,6 @@ table.facts tr { background: none !important; border: 0 !important; }
 table.facts td { padding: .25rem .4rem .25rem 0 !important; vertical-align: top; border: 0 !important;
   border-bottom: 1px solid var(--border-color-primary) !important; overflow-wrap: anywhere; }
 table.facts td:first-child { opacity: .65; white-space: nowrap; width: 9rem; }
-.tokens { display: flex; flex-wrap: wrap; gap: .2rem; font-family: var(--font-mono); font-size: .85rem; }
 .seeds { align-items: center; padding-right: .75rem; gap: .75rem; background: var(--block-background-fill); }
 .seeds button { align-self: center; border-radius: var(--radius-sm) !important; }
 .results .grid-container, .samples .grid-container, .given .grid-container { grid-template-rows: none !important;
