@@ -36,6 +36,14 @@ def read_defaults(folder: Path) -> Defaults:
     return Defaults.read(index.get("defaults", {}))
 
 
+def read_ratio(folder: Path) -> int:
+    """Pixels a code, from the image tokenizer's config."""
+    path = folder / "vqvae" / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing")
+    return 2 ** (len(json.loads(path.read_text("utf-8"))["block_out_channels"]) - 1)
+
+
 def write_index(folder: Path, defaults: Defaults, version: str) -> None:
     """model_index.json: the pipeline's class and the sampling defaults."""
     index = {"_class_name": "DiMOOPipeline", "_dimoo_version": version, "defaults": asdict(defaults)}

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 
-from dimoo.sampling.rules import Threshold
 from dimoo.tasks import Ask, Infill, Rewrite, Text
 from dimoo.tasks.text import within
 
@@ -143,4 +142,3 @@ def test_the_command_fills_and_changes_passages(cli):
 def test_the_answer_is_read_between_its_marks(tiny):
     answer = torch.tensor([tiny.codec.vocab.boa, 40, 41, tiny.codec.vocab.eoa])
     assert within(tiny.codec, answer).tolist() == [40, 41]
-    assert isinstance(Threshold(2.0), Threshold)

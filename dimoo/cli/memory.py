@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from huggingface_hub import hf_hub_download
 
-from dimoo.checkpoint import read_defaults
+from dimoo.checkpoint import read_defaults, read_ratio
 from dimoo.locate import EMBEDDED, HOSTED, locate
 from dimoo.model import LLaDAConfig, memory_estimate, parameter_count
 from dimoo.model.load import read_config
@@ -66,14 +65,6 @@ def read_model(name: str) -> Model:
     except Exception as error:  # as in `locate`: the hub's own errors are many
         raise CheckpointError(f"could not get the config of {name!r} from the hub: {error}") from error
     return Model(name, read_config(folder, LLaDAConfig), Defaults(), HOSTED_RATIO)
-
-
-def read_ratio(folder: Path) -> int:
-    """Pixels a code, from the image tokenizer's config."""
-    path = folder / "vqvae" / "config.json"
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing")
-    return 2 ** (len(json.loads(path.read_text("utf-8"))["block_out_channels"]) - 1)
 
 
 def describe(name: str) -> dict[str, Any]:

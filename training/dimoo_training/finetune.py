@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,17 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import PeftModel
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
+from dimoo.checkpoint import read_ratio
 from dimoo.locate import locate
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.llada import LLaDAForMultiModalGeneration
 from dimoo.model.load import read_config
 from dimoo.text import TextTokenizer
 from dimoo.vocab import Vocab
-from dimoo_training.checkpoint import write_model
+from dimoo_training.adapters import adapt
+from dimoo_training.checkpoint import codebook_of, write_model
 from dimoo_training.hosted_data import check_origin
 from dimoo_training.parquet import ParquetSource
 from dimoo_training.placement import replicated
@@ -28,9 +29,6 @@ from dimoo_training.recipes import FineTune
 from dimoo_training.sft import fit
 from dimoo_training.sharded import sharded
 from dimoo_training.state import replace_folder
-
-ADAPTED = r".*\.blocks\.\d+\.(q_proj|k_proj|v_proj|attn_out|ff_proj|up_proj|ff_out)"
-"""Matrices that get adapters: all of the blocks, and not the head, whose name is that of a block's."""
 
 
 def finetune(name: str, data: Path, recipe: FineTune, out: Path, log: Callable[[str], None] = print) -> None:
@@ -45,10 +43,8 @@ def finetune(name: str, data: Path, recipe: FineTune, out: Path, log: Callable[[
     torch.manual_seed(recipe.seed)
     config = read_config(folder, LLaDAConfig)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    images = json.loads((folder / "vqvae" / "config.json").read_text())
-    vocab = Vocab.from_checkpoint(tokenizer, config, images["num_vq_embeddings"])
-    ratio = 2 ** (len(images["block_out_channels"]) - 1)
-    source = ParquetSource(data, TextTokenizer(tokenizer, vocab), vocab, ratio, recipe, world, rank)
+    vocab = Vocab.from_checkpoint(tokenizer, config, len(codebook_of(folder / "vqvae")))
+    source = ParquetSource(data, TextTokenizer(tokenizer, vocab), vocab, read_ratio(folder), recipe, world, rank)
     check_origin(data, {"image_offset": vocab.image_offset})
     if not recipe.steps:
         recipe = replace(recipe, steps=max(1, round(recipe.epochs * source.steps_an_epoch)))
@@ -85,10 +81,7 @@ def load(folder: Path, config: LLaDAConfig, recipe: FineTune, empty: bool = Fals
         model = LLaDAForMultiModalGeneration.from_pretrained(folder, dtype=dtype)
     if recipe.checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    if not recipe.rank:
-        return model
-    adapters = LoraConfig(r=recipe.rank, lora_alpha=2 * recipe.rank, target_modules=ADAPTED)
-    return get_peft_model(model, adapters, low_cpu_mem_usage=empty)
+    return adapt(model, recipe.rank, empty) if recipe.rank else model
 
 
 def merge(folder: Path, adapter: Path, target: Path) -> None:

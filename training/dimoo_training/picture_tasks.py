@@ -5,7 +5,7 @@ Prompts are built by the same tables as at inference: `edit` is a kind of `dimoo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +63,7 @@ class PictureTask:
         return system, fixed or self.text
 
 
-def draw_from(mix: dict[str, float], rng: np.random.Generator) -> str:
+def draw_from(mix: Mapping[str, float], rng: np.random.Generator) -> str:
     """A key of `mix`, with probability proportional to its value."""
     shares = np.cumsum(list(mix.values()))
     return list(mix)[int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))]

@@ -114,9 +114,10 @@ def debug() -> SFTRecipe:
 
 
 def tiny_base() -> SFTRecipe:
-    """dimoo-tiny before reinforcement learning: the very run of `tiny`, left while a third of its drawings are still
-    wrong. Its average over the last few hundred steps stands in for the end of the schedule. A run of `tiny` in work
-    gives the same: see `snapshot`."""
+    """dimoo-tiny before reinforcement learning: the very run of `tiny`, left while a third of its drawings are to be
+    still wrong; the step to leave it at is not measured yet. The average of the weights stands in for the end of the
+    schedule, and some of it is from the drills, which end 400 steps before. A run of `tiny` in work gives the same:
+    see `snapshot`."""
     return replace(tiny(), until=4_000)
 
 
@@ -131,8 +132,7 @@ def small() -> SFTRecipe:
     in_turn = {"full": (112, 126), "dense": (80, 172), "control": (64, 232), "subject": (80, 172), "style": (64, 232)}
     return SFTRecipe(
         shape=dict(SMALL_SHAPE), scale=2, books={"first": SMALL_BOOK, "full": SMALL_BOOK}, always=always,
-        in_turn=in_turn, workers=14, steps=4_000, lr=3e-3, decay=0.3,
-        save_every_seconds=60.0,
+        in_turn=in_turn, workers=14, steps=4_000, lr=3e-3, decay=0.3, save_every_seconds=60.0,
     )  # fmt: skip
 
 

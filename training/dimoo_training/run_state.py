@@ -13,6 +13,11 @@ from dimoo_training.optimiser import Optimiser
 from dimoo_training.state import load_state, save_state
 
 
+def averaged(weights: dict[str, Tensor], shadow: dict[str, Tensor] | None) -> dict[str, Tensor]:
+    """The weights, those that are averaged by their average."""
+    return weights | (shadow or {})
+
+
 class Run:
     """Weights, their average, optimiser, step, random state. After `restore` a run goes on as if never stopped.
 
@@ -36,8 +41,10 @@ class Run:
 
     def weights(self) -> dict[str, Tensor] | None:
         """The weights to keep, averaged where the run averages; None in processes that do not write."""
-        averaged = self.ema.shadow if self.ema else {}
-        return None if self.rank else {name: p.detach() for name, p in (self.model.state_dict() | averaged).items()}
+        if self.rank:
+            return None
+        kept = averaged(self.model.state_dict(), self.ema and self.ema.shadow)
+        return {name: p.detach() for name, p in kept.items()}
 
     def save(self, out: Path) -> None:
         """Called in every process."""

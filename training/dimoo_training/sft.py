@@ -1,8 +1,9 @@
 """Supervised training, top to bottom: examples -> loss -> update -> checkpoint.
 
-The loss is masked cross-entropy as in Lumina-DiMOO (exact-count cosine masking, no 1/t), with one change: tokens of
-objects, and in edits the tokens that change, weigh more than background. Each kind of example is normalised by its
-own weight, so one kind cannot outvote another. A run killed at any moment continues from its last state.
+The loss is masked cross-entropy as in Lumina-DiMOO (exact-count cosine masking, no 1/t), with two changes: tokens of
+objects, and in edits the tokens that change, weigh more than background; and each kind of example is normalised by its
+own weight and then counts as the recipe says. For a while a recipe may drill one kind of question alone. A run killed
+at any moment continues from its last state.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def fit(
         if weights is not None:
             export(weights)
 
-    main, end = accelerator.is_main_process, recipe.until or recipe.steps
+    main, end = accelerator.is_main_process, min(recipe.until or recipe.steps, recipe.steps)
     notes = Notes(out, run.step, end, recipe.log_every, log) if main else None
     clock = Clock(recipe.save_every_seconds, accelerator)
     while run.step < end:
@@ -75,9 +76,9 @@ def fit(
             if not torch.isfinite(loss):
                 ids = batch["labels"].tolist()
                 raise NotFinite(f"step {run.step}, {kind}: loss {loss.item()}; ids of the batch: {ids}")
-            accelerator.backward(recipe.emphasis.get(kind, 1.0) * loss)
             if main:
-                notes.hear(kind, each.cpu(), batch["ratio"])
+                notes.hear(kind, each.cpu(), batch["ratio"])                    # before there is more to wait for
+            accelerator.backward(recipe.emphasis.get(kind, 1.0) * loss)
         norm = run.update(warmup_then_decay(run.step / recipe.steps, decay=recipe.decay))
         if main:
             notes.turn(run.step, grad_norm=norm)

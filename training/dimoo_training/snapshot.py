@@ -8,7 +8,7 @@ from pathlib import Path
 from dimoo.model.config import LLaDAConfig
 from dimoo.model.load import read_config
 from dimoo_training.finetune import write_checkpoint
-from dimoo_training.run_state import Run
+from dimoo_training.run_state import Run, averaged
 from dimoo_training.state import load_state
 
 NOTE = "snapshot.json"
@@ -24,7 +24,7 @@ def snapshot(run: Path, out: Path) -> int:
     if not path.is_file():
         raise ValueError(f"{run} holds no run: there is no {Run.FILE}")
     state, start = load_state(path), run / "checkpoint"
-    weights = state["model"] | (state["ema"] or {})
+    weights = averaged(state["model"], state["ema"])
     out.mkdir(parents=True, exist_ok=True)
     write_checkpoint(start, read_config(start, LLaDAConfig), weights, out / "checkpoint")
     (out / NOTE).write_text(json.dumps({"run": str(run), "step": state["step"]}) + "\n")

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
 
+from dimoo.tasks.base import to_image
 from dimoo_training import world as w
+from dimoo_training.evaluation.run import PAPER, RIGHT, WRONG
 from dimoo_training.evaluation.sitting import plain, read
 from dimoo_training.picture_tasks import Map, Picture, paint
 from dimoo_training.world.maps import KINDS as MAP_KINDS
@@ -26,7 +27,6 @@ UNITS = dict.fromkeys(("parsed", "maps_parsed", "stability", "usage"), "{:.2%}")
     "perplexity": "{:.1f}", "psnr": "{:.1f} dB",
 }  # fmt: skip
 COLUMNS, EDGE = 8, 2
-RIGHT, WRONG, PAPER = (34, 139, 84), (214, 69, 65), (255, 255, 255)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def measure(tokenizer: ImageTokenizer, count: int, seed: int, sheet: Path | None
         stable += int((tokenizer.encode(drawn) == found).sum())
         codes.append(found.flatten())
         errors += (drawn - pixels).square().flatten(1).mean(1).tolist()
-        made += images(drawn)
+        made += map(to_image, drawn)
     right = [reads(p, image) for p, image in zip(pictures, made, strict=True)]
     if sheet is not None:
         shown = [k for start in (0, count) for k in range(start, min(start + 4 * COLUMNS, start + count))]
@@ -107,11 +107,6 @@ def reads(picture: Picture, made: Image.Image) -> bool:
     if isinstance(picture, Map):
         return read_map(plain(made), picture.kind) == stamps(picture.scene, picture.kind)
     return read(made) == picture
-
-
-def images(pixels: Tensor) -> list[Image.Image]:
-    """(B, 3, H, W) in [0, 1] -> pictures."""
-    return [Image.fromarray(a) for a in (pixels.permute(0, 2, 3, 1) * 255).round().byte().cpu().numpy()]
 
 
 def page(originals: Sequence[Image.Image], made: Sequence[Image.Image], right: Sequence[bool]) -> Image.Image:

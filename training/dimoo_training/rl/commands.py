@@ -21,7 +21,7 @@ def run(command: str, recipe: str, model: str, out: Path) -> None:
     chosen = resolve(recipe, RECIPES[command], "recipe")()
     pipeline = DiMOOPipeline.from_pretrained(model, dtype=getattr(torch, chosen.dtype))
     supervised = Rehearsal.of(pipeline, out, seed=chosen.seed) if chosen.sft_share or chosen.rule == "sft" else None
-    if (out / "state.pt").exists():
+    if (out / "state.pt").exists() or any(out.glob("state-*")):
         print(f"going on with the run in {out}", flush=True)
     align(pipeline, chosen, out, supervised, lambda words: print(words, flush=True))
     print(f"aligned; log, curves and sheets are in {out}; score it: dimoo eval --model {out / 'checkpoint'}")

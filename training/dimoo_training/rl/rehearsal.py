@@ -31,7 +31,7 @@ class Rehearsal:
 
     @classmethod
     def of(
-        cls, pipeline: DiMOOPipeline, folder: Path, mix: Mapping[str, float] | None = None, seed: int = 0
+        cls, pipeline: DiMOOPipeline, folder: Path, mix: Mapping[str, float] = MIX, seed: int = 0
     ) -> Rehearsal:
         """From a book of pictures in `folder`, made when it is not there (a few minutes)."""
         scale = pipeline.defaults.height // SIDE_PX
@@ -40,8 +40,8 @@ class Rehearsal:
         path = folder / "pictures-full.pkl"
         book = kept_book(path, "full", recipe, codebook, lambda: pipeline.codec.images)
         text = pipeline.codec.text
-        return cls(ExampleMaker(text, text.vocab, {"full": book}), mix or MIX)
+        return cls(ExampleMaker(text, text.vocab, {"full": book}), mix)
 
     def __call__(self, rng: np.random.Generator) -> dict[str, Tensor]:
-        kind = draw_from(dict(self.mix), rng)
+        kind = draw_from(self.mix, rng)
         return self.maker.batch(kind, *SHAPES[kind], rng)

@@ -45,7 +45,7 @@ def changed(**changes) -> Callable[[], RLRecipe]:
 
 
 RUNS: dict[str, Experiment] = {
-    "self-grpo": Experiment(r.self_grpo, "at least +8 points, interval above 0"),
+    "self-grpo": Experiment(r.self_grpo, "at least +8 points, interval above 0; questions and edits at most 1 lower"),
     "sft": Experiment(lambda: supervised(r.self_grpo()), "the control it must beat"),
     "shuffled": Experiment(changed(shuffled=True), "about 0"),
     "oracle": Experiment(r.oracle, "the upper bound"),

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from dimoo.model import LLaDAForMultiModalGeneration
 from dimoo.pipeline import DiMOOPipeline
+from dimoo_training.adapters import adapt
 from dimoo_training.ema import EMA
-from dimoo_training.rl.adapters import Adam, Trained, adapt
+from dimoo_training.rl.adapters import Adam, Trained
 from dimoo_training.rl.subjects import Curriculum
 from dimoo_training.state import load_state, replace_folder, save_state
 

@@ -39,9 +39,10 @@ from torch import nn
 from dimoo.pipeline import DiMOOPipeline
 from dimoo.resolve import resolve
 from dimoo.settings import Settings
+from dimoo_training.adapters import adapt
 from dimoo_training.optimiser import warmup_then_decay
 from dimoo_training.rl import journal as j
-from dimoo_training.rl.adapters import Adam, PartNorms, Trained, WithoutAdapters, adapt, frozen_copy
+from dimoo_training.rl.adapters import Adam, PartNorms, Trained, WithoutAdapters, frozen_copy
 from dimoo_training.rl.context import Context, Piece, Pieces, Round
 from dimoo_training.rl.judge import Judge
 from dimoo_training.rl.placement import replicated, sharded
