@@ -73,6 +73,29 @@ def test_faults_miss_their_gates():
     assert any("missed" in line for line in measured.lines())
 
 
+class Restless(Perfect):
+    """The same pictures under other codes each time."""
+
+    calls = 0
+
+    @property
+    def codebook_size(self):
+        return 2 * len(self.patches)
+
+    def encode(self, pixels):
+        self.calls += 1
+        return super().encode(pixels) + self.calls % 2 * len(self.patches)
+
+    def decode(self, codes):
+        return super().decode(codes % len(self.patches))
+
+
+def test_codes_that_change_miss_stability_alone():
+    tokenizer = Restless()
+    tokenizer.calls = 0
+    assert measure(tokenizer, COUNT, 0).missed() == ["stability"]
+
+
 def test_mean_colours_are_not_enough():
     measured = measure(ToyImageTokenizer(), COUNT, 0)
     assert measured.missed()[:2] == ["parsed", "maps_parsed"] and measured.stability == 1
